@@ -40,14 +40,15 @@ def draw_fit(
     mean: np.ndarray,
     sigma: np.ndarray,
 ) -> None:
-    """Draw the whole series with its forecast and, below, the years around the seam between them.
+    """Draw the whole series with its forecast and, below, the years around the seam and those that were held out.
 
     `mean` and `sigma` are the prediction at `years`, `sigma` with the noise of an observation: the band
     of ± 1.96 sigma is to hold 95 % of what is measured.
     """
     seam = data.years[-1]
     low, high = mean - 1.96 * sigma, mean + 1.96 * sigma
-    around = (years > seam - _SEAM_YEARS) & (years < seam + _SEAM_YEARS)
+    shown = max(_SEAM_YEARS, held_out.years[-1] - seam if len(held_out) else 0.0)
+    around = (years > seam - _SEAM_YEARS) & (years < seam + shown)
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(11.0, 8.2), layout="constrained")
         whole, detail = figure.subplots(2, 1, height_ratios=(1.45, 1.0))

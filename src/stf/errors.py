@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stf._support.completion import Shown
+
 __all__ = [
     "AccessError",
     "CaptureError",
@@ -182,7 +184,7 @@ class TaskStateError(Error, RuntimeError):
     """
 
 
-class OutOfMemoryError(Error, MemoryError):
+class OutOfMemoryError(Shown, Error, MemoryError):
     """A data place has no room left, and nothing there can be evicted.
 
     Examples
@@ -195,6 +197,8 @@ class OutOfMemoryError(Error, MemoryError):
     ...         print("8,000 bytes do not fit into 1,000")
     8,000 bytes do not fit into 1,000
     """
+
+    _shown = ["add_note", "args", "with_traceback"]
 
     is_crowded = False  # tasks of other threads had memory there, which end
 
@@ -245,7 +249,7 @@ LOST = "; contexts there are lost, what is in host memory is kept; in flight the
 UNNAMED = " (or a task whose results were written again)"
 
 
-class DriverError(Error, RuntimeError):
+class DriverError(Shown, Error, RuntimeError):
     """A driver refused a call.
 
     Attributes
@@ -270,6 +274,8 @@ class DriverError(Error, RuntimeError):
     >>> error.name, error.code, error.call, error.place, error.tasks
     ('CUDA_ERROR_ILLEGAL_ADDRESS', 700, 'cuEventQuery', 'device(0)', [])
     """
+
+    _shown = ["add_note", "args", "call", "code", "name", "place", "tasks", "with_traceback"]
 
     tasks: list[str]
     _first: DriverError | None = None  # of an error that is told again and again

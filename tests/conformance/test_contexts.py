@@ -525,3 +525,36 @@ def test_two_threads_finalize(ctx_factory):
     ctx.host_launch(lX.rw())(slow)
     seen = together(*[lambda: (ctx.finalize(), X.tolist())[1]] * 3)
     assert seen == [[1.0] * 4] * 3
+
+
+def test_workers_of_a_context():
+    """More bodies that wait than there are cores run at a time."""
+    together = threading.Barrier(9, timeout=30)
+
+    @stf.task
+    def meet(y: stf.ReadWrite):
+        together.wait()
+        y += 1
+
+    with stf.context(devices="cpu", workers=9) as ctx:
+        data = [ctx.logical_data_zeros(2) for _ in range(9)]
+        for one in data:
+            meet(one)
+        assert all(one.numpy()[0] == 1 for one in data)
+
+
+@pytest.mark.parametrize("workers, error", [(0, ValueError), (-1, ValueError), (10**6, ValueError), ("4", TypeError)])
+def test_workers_that_make_no_sense(workers, error):
+    with pytest.raises(error, match="workers is a .* number of threads|workers is a number of threads from 1 to"):
+        stf.context(devices="cpu", workers=workers)
+
+
+def test_contexts_with_other_numbers_of_workers_share_no_driver():
+    shared = stf.Resources()
+    with (
+        stf.context(devices="cpu", workers=3, resources=shared) as one,
+        stf.context(devices="cpu", resources=shared) as other,
+    ):
+        assert one._driver is not other._driver and one._driver.max_workers == 3
+    assert "cpu with 3 workers" in str(shared.statistics())
+    shared.close()

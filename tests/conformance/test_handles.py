@@ -70,6 +70,20 @@ def test_tasks_on_devices_have_handles(ctx, lX):
     assert all(handle.done() for handle in handles)
 
 
+class Counter:
+    @stf.task(arrays="numpy")
+    def count(self, x: stf.ReadWrite) -> None:
+        x += 1
+
+
+def test_methods_have_handles(ctx, lX):
+    counter = Counter()
+    handles = [counter.count.on(HOST)(lX), counter.count.on(HOST).named("count again")(lX)]
+    assert [handle.symbol for handle in handles] == ["count", "count again"]
+    handles[-1].result(WAIT_S)
+    assert lX.numpy()[0] == 2
+
+
 def test_blocks_and_builders_are_handles_too(ctx, lX):
     with ctx.task(HOST, lX.rw()) as t:
         assert not t.done()
@@ -395,6 +409,55 @@ def test_awaiting_data_of_a_recording_is_an_error(ctx, lX):
             asyncio.run(main())
     g.launch()
     assert lX.numpy()[0] == 1
+
+
+def test_async_with_lets_others_go_on(ctx_factory):
+    gate, X, turns = threading.Event(), np.zeros(4), []
+
+    async def compute() -> None:
+        async with ctx_factory() as ctx:
+            x = ctx.logical_data(X)
+            waiting_body(gate)(x)
+            turns.append("submitted")
+        turns.append("finalized")
+
+    async def other() -> None:
+        while not turns:
+            await asyncio.sleep(0)
+        turns.append("other")
+        gate.set()
+
+    async def main() -> None:
+        await asyncio.gather(compute(), other())
+
+    asyncio.run(main())
+    assert turns == ["submitted", "other", "finalized"] and X[0] == 1
+
+
+@pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError])
+def test_async_with_ends_as_a_with_block_does(ctx_factory, error):
+    """An exception cancels what has not begun, also one that comes while the end is waited for."""
+    gate, X = threading.Event(), np.zeros(4)
+
+    async def compute() -> None:
+        async with ctx_factory() as ctx:
+            x = ctx.logical_data(X)
+            waiting_body(gate)(x)
+            increment.on(HOST)(x)
+            threading.Timer(0.05, gate.set).start()
+            if error is KeyError:
+                raise KeyError("mine")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(compute())
+        await asyncio.sleep(0)
+        if error is asyncio.CancelledError:
+            task.cancel()
+        await task
+
+    with pytest.raises(error):
+        asyncio.run(main())
+    assert X[0] <= 1
 
 
 def test_ready(ctx, lX):

@@ -76,6 +76,41 @@ class Color(enum.IntEnum):
     RED = 3
 
 
+class Ends:
+    """A space of one index, which depends on the sign of its parameter."""
+
+    ndim, size = 1, 1
+
+    def __init__(self, sign):
+        self.parameters = (sign,)
+
+    @staticmethod
+    def index_to_coords(index, sign):
+        return index if np.copysign(1.0, sign) > 0 else index + 3
+
+
+def test_zeros_of_both_signs_are_two_parameters_of_a_space(ctx, loop):
+    x = ctx.logical_data(np.zeros(4))
+    for sign in (0.0, -0.0):
+        loop(Ends(sign), x.rw())(lambda i, x: fill(x, i, 1.0))
+    assert x.numpy().tolist() == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_a_parameter_of_a_graph_that_becomes_large(ctx, loop):
+    x, g = ctx.logical_data(np.zeros(2, np.uint64)), ctx.task_graph()
+    p = g.param("p", 1)
+    with g:
+        loop(x.shape, x.write(), args=(p,))(lambda i, x, p: fill(x, i, p))
+    for value in LARGE:
+        try:
+            g.launch(p=value)
+        except TypeError as error:  # a GPU's kernel was compiled for int64
+            assert value >= 1 << 63 and is_cuda(ctx), error
+        else:
+            assert x.numpy().tolist() == [value] * 2
+    g.close()
+
+
 def test_members_of_enumerations_are_numbers(ctx, loop):
     x, red = ctx.logical_data(np.zeros(2)), Color.RED
     loop(x.shape, x.write())(lambda i, x: fill(x, i, red))
@@ -214,8 +249,9 @@ def test_data_in_a_container_around_a_body_are_named(ctx, loop, threads):
 
 def test_a_method_in_place_of_an_access(ctx):
     x = ctx.logical_data(np.zeros(1))
-    with pytest.raises(TypeError, match=r"takes accesses, got the method read of data; call it: lX.read\(\)"):
-        ctx.parallel_for(x.shape, x.read)
+    for build in (lambda: ctx.parallel_for(x.shape, x.read), lambda: ctx.launch(x.read)):
+        with pytest.raises(TypeError, match=r"takes accesses, got the method read of data; call it: lX.read\(\)"):
+            build()
 
 
 def test_what_a_body_and_its_function_both_read(ctx, loop):
@@ -656,6 +692,18 @@ def add_to_a_part_that_is_one(i, x, s):
     s[0:4] += x[i]
 
 
+def add_without_a_sign(i, x, s):
+    s[0] = s[0] + x[i]
+
+
+def set_all(i, x, y):
+    y[:] = 2.0 * x[i]
+
+
+def compute_with_all(i, x, y):
+    y[i] = (y * 2.0).sum()
+
+
 def add_to_all(i, x, y):
     y += 2.0 * x
 
@@ -720,6 +768,12 @@ def bind_the_index(i, x, y):
         (add_to_one_place, r"adds to one place of 's' in line \d+, for all elements at the same time.*lS.reduce"),
         (bind_the_parameter, r"binds its parameter 'y' to something else in line \d+, so nothing is written"),
         (add_to_a_part_that_is_one, r"adds to one place of 's' in line \d+"),
+        (add_without_a_sign, r"adds to one place of 's' in line \d+"),
+        (set_all, r"changes all of 'y' in line \d+, and does so for each element"),
+        (
+            compute_with_all,
+            r"computes with all of 'y' in line \d+, while other elements change it; name an element, `y",
+        ),
         (add_to_all, r"changes all of 'y' in line \d+, and does so for each element; change one element, `y\[i\]"),
         (count_around(), r"assigns to 'n', a variable around it, in line \d+, .*reduction, lS.reduce"),
         (count_globally, r"assigns to 'COLUMN', a variable around it, in line \d+"),
@@ -782,6 +836,8 @@ def test_bodies_like_them_that_lose_nothing():
 
 
 def bind_what_is_read(i, x, y):
-    x = x[i]
+    row = x * 2.0  # which a CPU can
+    row[0] = x.size
+    x = x[i] + 0 * row[1]
     x += 1
     y[i] += x

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import stf
 from stf.kernels import loops
-from stf.kernels.loop_tasks import cut
+from stf.kernels.loop_tasks import LoopTask, cut
 from stf.places.partition import Part, part_of
 
 pytest.importorskip("numba")
@@ -373,6 +373,19 @@ def test_a_reduction_does_not_depend_on_the_workers(monkeypatch):
                 ctx.parallel_for(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
                 found.add(ctx.wait(total))
     assert len(found) == 1
+
+
+def test_a_small_loop_is_one_call_once_it_was_measured(monkeypatch):
+    cut_up, whole = [], LoopTask.run
+    monkeypatch.setattr(LoopTask, "run", lambda self, *rest: cut_up.append(self.size) or whole(self, *rest))
+    with stf.context(devices="cpu:2") as ctx:
+        x, y = ctx.logical_data(np.zeros(64)), ctx.logical_data(np.zeros(1_000_000))
+        for data in (x, y):
+            for _ in range(5):
+                ctx.parallel_for(data.shape, data.rw())(lambda i, x: add_value(x, i, 1.0))
+                ctx.synchronize()
+        assert cut_up.count(64) < 5 and cut_up.count(1_000_000) == 5
+        assert (x.numpy() == 5).all() and (y.numpy() == 5).all()
 
 
 def test_a_reduction_goes_on_from_what_is_there(ctx, loop):

@@ -175,6 +175,10 @@ def test_signed_with_unsigned_integers_are_no_integers(ctx, mixed):
     assert rounded.assign(mixed(a, b)).numpy() == mixed(np.uint64(2**60 + 1), np.int64(1))
     c = ctx.logical_data_empty((), np.uint64)
     assert exact.assign(a + c.assign(b)).numpy() == 2**60 + 2
+    with ctx.task_graph() as g:
+        exact.assign(a * g.param("factor", 2))
+    g.launch(factor=4)
+    assert exact.numpy() == 2**62 + 4
     assert exact.assign(a / 2).numpy() == 2**59  # a division gives floats anyway
 
 

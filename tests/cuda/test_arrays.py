@@ -97,14 +97,14 @@ def test_autograd_is_off_in_bodies(ctx):
     assert torch.is_grad_enabled() and lX.numpy().tolist() == [3.0] * N
 
 
-def test_registered_tensors_arrive_as_tensors(ctx):
+def test_all_arrays_of_a_task_with_a_tensor_are_tensors(ctx):
     cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")
     lX, lY = ctx.logical_data(torch.ones(N, device="cuda:0")), ctx.logical_data(torch.ones(N))
     lZ, lC = lX.empty_like(), ctx.logical_data(cupy.ones(N))
 
     @stf.task
     def add(x: stf.Read, y: stf.Read, z: stf.Write, c: stf.ReadWrite):
-        assert all(each.is_cuda for each in (x, y, z)) and isinstance(c, cupy.ndarray)
+        assert all(isinstance(each, torch.Tensor) and each.is_cuda for each in (x, y, z, c))
         c += 1
         torch.add(x, y, out=z)
 

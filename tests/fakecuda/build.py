@@ -26,6 +26,7 @@ def build(folder: Path) -> Path:
     if target.exists() and target.stat().st_mtime > max(path.stat().st_mtime for path in (SOURCE, INCLUDED)):
         return target
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "libcupti.so.13").unlink(missing_ok=True)  # a link that earlier versions made
     with contextlib.suppress(FileExistsError):
         (folder / "libnvrtc.so.13").symlink_to(target.name)  # the same library
     partial = folder / f"libcuda.{os.getpid()}.tmp"  # others may build, or use what is there

@@ -67,7 +67,7 @@ def test_dtypes_of_torch_name_logical_data(ctx):
 
 
 def test_registered_tensors_arrive_as_tensors(ctx):
-    """Where nothing else is said: also their tiles, and data that are made like them; arrays arrive as arrays."""
+    """Where nothing else is said: also their tiles, data that are made like them, and arrays in the same task."""
     x, y = torch.ones(4), torch.zeros(4)
     lX, lY, lA = ctx.logical_data(x), ctx.logical_data(y), ctx.logical_data(np.zeros(4))
     lZ, seen = lY.empty_like(), []
@@ -84,7 +84,7 @@ def test_registered_tensors_arrive_as_tensors(ctx):
     @stf.task
     def keep(x: stf.Read, a: stf.ReadWrite):
         seen.append((type(x), type(a)))
-        a += x.numpy()
+        a += x
 
     @stf.task
     def as_numpy(x: stf.Read[np.ndarray], y: stf.ReadWrite[np.ndarray]):
@@ -112,15 +112,46 @@ def test_registered_tensors_arrive_as_tensors(ctx):
             str,
             [
                 *[(tensor, tensor, False)] * 3,
-                (tensor, array),
+                (tensor, tensor),
                 (array, array),
-                (tensor, tensor, array),
+                (tensor, tensor, tensor),
                 tensor,
             ],
         )
     )
     assert lX.numpy().tolist() == [1, 1, 2, 2] and lY.numpy().tolist() == [3] * 4 and lA.numpy().tolist() == [1] * 4
     assert np.allclose(lZ.numpy(), 1 / (1 + np.exp(-1)) - 1) and type(ctx.wait(lX)) is np.ndarray
+
+
+def test_arrays_of_a_task_are_of_one_library(ctx):
+    """That of an annotation, else torch if any is a tensor; what is made of several arrays keeps its own."""
+    seen = []
+
+    @stf.task
+    def axpy(a, x: stf.Read, y: stf.ReadWrite):
+        seen.append({type(x), type(y)})
+        y += a * x
+
+    @stf.task
+    def with_annotation(a, x: stf.Read[np.ndarray], y: stf.ReadWrite):
+        seen.append({type(x), type(y)})
+        y += a * x
+
+    @stf.task
+    def of_list(xs: stf.Read, y: stf.ReadWrite):
+        seen.append({*map(type, xs), type(y)})
+        for x in xs:
+            y += x
+
+    lT, lA, lM = ctx.logical_data(torch.ones(4)), ctx.logical_data(np.ones(4, np.float32)), ctx.logical_data_zeros(4)
+    axpy(2.0, lT, lA)
+    axpy(1.0, lA, lT)
+    with_annotation(1.0, lT, lA)
+    of_list([lT, lA], lM)
+    ctx.task(lT.read(), lA.rw())(lambda t, a: seen.append({type(t), type(a)}))
+    ctx.synchronize()
+    assert seen.count({torch.Tensor}) == 4 and seen.count({np.ndarray}) == 1
+    assert (lT.numpy()[0], lA.numpy()[0], lM.numpy()[0]) == (4, 7, 11)
 
 
 def test_arrays_of_the_context_come_first(ctx_factory):

@@ -87,6 +87,28 @@ def test_gil(tmp_path):
     assert all(row["call_us"] > 0 and row["overlap"] > 0 for row in found.values())
 
 
+@pytest.mark.thorough
+def test_against_measures_every_row(overhead):
+    against = overhead("against")
+    for name in against.ROWS:
+        assert against.ask(against.ROOT, name) > 0, name
+
+
+def test_against_asks_two_trees_in_turn(overhead, monkeypatch):
+    against = overhead("against")
+    asked, before = [], Path("before")
+
+    def ask(folder, name):
+        asked.append(folder)
+        return 2.0 if folder == before else 1.0
+
+    monkeypatch.setattr(against, "ask", ask)
+    assert against.compare(before, "wait", 2) == (2.0, 1.0, 0.5)
+    assert asked == [against.ROOT, before, before, against.ROOT, against.ROOT, before]
+    monkeypatch.setattr(against, "ask", lambda folder, name: None if folder == before else 1.0)
+    assert against.compare(before, "wait", 2) is None
+
+
 def test_predecessors_are_those_of_sequential_task_flow(overhead):
     cases = {case.id: case for case in overhead("cases").CASES}
     assert cases["chain_data"].predecessors(4) == [[], [0], [1], [2]]

@@ -47,6 +47,39 @@ def test_completion_shows_public_names_alone(ctx: stf.Context) -> None:
         pass
 
 
+MACHINERY = {  # of the engine and of the drivers, in classes that users see
+    "Context": {"attach", "codes", "default_code", "engine", "make_host_task", "make_task_at", "on_cuda", "registry"},
+    "LogicalData": {"core", "place_code"},
+    "CompositeData": {"expand_mode", "names_of_parts"},
+    "Condition": {"leaves", "planned"},
+    "DriverError": {"accuse", "again", "is_reported_by"},
+    "ExecPlace": {"affine", "dims", "index"},
+    "Grid": {"affine", "dims", "index", "partition", "places"},
+    "OutOfMemoryError": {"is_crowded"},
+    "Reducer": {"combiner", "fill", "must_suit", "pattern"},
+    "Resources": {"driver", "forget_parent", "stop"},
+    "TaskGraph": {"launch_rebound"},
+}
+
+
+@pytest.mark.parametrize("name", MACHINERY)
+def test_completion_of_a_class_shows_no_machinery(name: str) -> None:
+    thing = getattr(stf, name)
+    assert any(hasattr(thing, member) for member in MACHINERY[name])  # all, where fields are C's
+    assert MACHINERY[name].isdisjoint(dir(thing))
+    assert "__init__" in dir(thing)  # what protocols ask for
+
+
+def test_completion_of_a_class_of_the_users_shows_its_own_names() -> None:
+    class Pair(stf.CompositeData):
+        def swap(self) -> None:
+            """Exchange the parts."""
+
+    assert "swap" in dir(Pair)
+    with stf.context(devices="cpu") as ctx:
+        assert "swap" in dir(Pair((1, 2), [ctx.logical_data_zeros(3)], tuple, "pair"))
+
+
 def test_what_completion_shows_is_there(ctx: stf.Context) -> None:
     with ctx.task() as task:
         for thing in (ctx, ctx.logical_data(np.zeros(3)), ctx.task_graph(), stf.Resources(), task):
@@ -77,4 +110,4 @@ def test_public_callables_have_signatures() -> None:
 
 def test_a_context_is_one_class() -> None:
     """It binds what the modules of its subjects define; what a context has lies in its base."""
-    assert len(stf.Context.__mro__) == 3
+    assert [base.__name__ for base in stf.Context.__mro__] == ["Context", "Shown", "ContextCore", "object"]

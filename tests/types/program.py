@@ -3,6 +3,8 @@
 Nobody runs this.
 """
 
+import asyncio
+import concurrent.futures
 from typing import Any, assert_type
 
 import numpy as np
@@ -44,6 +46,19 @@ def iterate(x: stf.LogicalData, n: int) -> stf.LogicalData:
 def repeat(x: stf.LogicalData, n: int) -> None: ...
 
 
+class Solver:
+    @stf.task
+    def step(self, a: float, x: stf.ReadWrite) -> None:
+        x *= a
+
+
+async def wait_for(handle: stf.Task, x: stf.LogicalData) -> None:
+    await asyncio.gather(handle, handle)
+    assert_type(await handle, None)
+    assert_type(await x, np.ndarray[Any, Any])
+    await asyncio.wait_for(handle, 1.0)
+
+
 with stf.context(devices="cpu") as ctx:
     x = ctx.logical_data(np.zeros(3))
     y = ctx.logical_data_zeros(3)
@@ -67,6 +82,37 @@ with stf.context(devices="cpu") as ctx:
     repeat(x, n=2)
     repeat(x, m=2)  # error
     print(iterate.explain())
+    handle = axpy(2.0, x, y)
+    assert_type(handle, stf.Task)
+    for one in concurrent.futures.as_completed([handle, axpy(3.0, x, y)], timeout=1.0):
+        print(one.done(), one.exception())
+        one.start()  # error
+    done, rest = concurrent.futures.wait([handle, handle], return_when=concurrent.futures.FIRST_COMPLETED)
+    print(len(done) + len(rest))
+    handle.add_done_callback(lambda task: print(task.label()))
+    handle.cancl()  # error
+    solver = Solver()
+    assert_type(solver.step(2.0, x), stf.Task)
+    solver.step.on(1)(2.0, x).result()
+    solver.step(x)  # error
+    solver.step("2", x)  # error
+    Solver.step(solver, 2.0, x)
+    row = ctx.logical_data_zeros(6).tiles(2)
+    blocks = ctx.logical_data_zeros((4, 4)).tiles((2, 2))
+    assert_type(row[0], stf.LogicalData)
+    assert_type(blocks[0, 1], stf.LogicalData)
+    for tile in row:
+        axpy(1.0, tile, tile)
+        tile.nmpy()  # error
+    for line in blocks:
+        for tile in line:
+            tile.numpy()
+    for tile in blocks.ravel():
+        tile.numpy()
+    print(blocks.shape, blocks[0][1].shape, blocks[:1][0][0].shape)
+    with blocks as pieces:
+        pieces[0, 0].rw().mood  # error
+    assert_type(ctx.wait(x), np.ndarray[Any, Any])
     x.numpy().sum()
     x.nmpy()  # error
     x.read().mode
@@ -77,6 +123,7 @@ with stf.context(devices="cpu") as ctx:
     ctx.host_launch(x.read())(lambda v: None)
     with ctx.task(x.rw(), name="block") as t:
         t.arrays()
+        t.numpy()[0].sum()
         t.arays()  # error
     g = ctx.task_graph()
     with g:

@@ -578,13 +578,14 @@ class Engine(EngineState):
         """A task that has ended holds no handle: data that the user drops are released, body run or not."""
         i: cython.int
         if self.scope.records or (task.outcome is not None and task.outcome.pending):
-            task.cores = task.replicas
+            cores = task.replicas
             task.written_mask = 0
             for i in range(len(task.uses)):
                 use = cython.cast(Access, task.uses[i])
-                task.cores[i] = use.core
+                cores[i] = use.core
                 if use.mode != READ or i > 61:
                     task.written_mask |= cython.cast(cython.longlong, 1) << min(i, 62)
+            task.cores = cores  # now that all is there: its body may fail meanwhile, and say what it was to write
         else:
             self.free_lists.give(task.replicas)
         task.accesses = task.uses = task.replicas = task.partials = None

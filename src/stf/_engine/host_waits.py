@@ -95,7 +95,11 @@ class Callback:
         self.task = task
         self.engine = task.engine
         self.fn = fn
-        self.call_site = task.call_site
+
+    @property
+    def call_site(self):
+        """The line that submitted its task."""
+        return self.task.call_site
 
     def label(self):
         """What messages call its task."""
@@ -232,7 +236,7 @@ def ends(port, events: EventSet):
 
 def is_waited_for(thread):
     """Whether others may wait for what a thread is inside of: a body, or tasks that it holds open."""
-    return thread in RUNNING or len(held_by(thread)) > 0
+    return thread in RUNNING or (open_tasks > 0 and len(held_by(thread)) > 0)
 
 
 def held_by(thread):

@@ -1,8 +1,10 @@
+from stf._support.sync cimport Gate
+
 ctypedef int (*Getter)() noexcept
 ctypedef void (*Setter)(int) noexcept
 
 cdef class LibraryThreads:
-    cdef object lock
+    cdef Gate gate
     cdef list limits  # of the drivers whose workers run
     cdef Py_ssize_t modules  # how many there were when the libraries were looked for
     cdef list of_threads  # libraries whose number holds for a thread

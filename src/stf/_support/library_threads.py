@@ -18,12 +18,13 @@ import ctypes
 import logging
 import os
 import sys
-import threading
 
 try:
     import cython
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
+from stf._support.sync import Gate
 
 _log = logging.getLogger("stf")
 
@@ -35,7 +36,7 @@ class LibraryThreads:
     """
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.gate = Gate()
         self.limits = []
         self.modules = 0
         self.of_threads = []
@@ -43,34 +44,43 @@ class LibraryThreads:
 
     def hold(self, count):
         """Let each library have at most `count` threads, until `release`."""
-        with self.lock:
+        self.gate.enter()
+        try:
             self.limits.append(count)
             try:
                 self.apply()
             except BaseException:
                 self.limits.remove(count)
                 raise
+        finally:
+            self.gate.leave()
         return 0
 
     def release(self, count):
         """Take back one `hold`."""
-        with self.lock:
+        self.gate.enter()
+        try:
             self.limits.remove(count)
             self.apply()
+        finally:
+            self.gate.leave()
         return 0
 
     def limit_this_thread(self, count):
         """Limit the libraries whose number holds for the thread that calls, and those that were loaded since."""
-        with self.lock:
+        self.gate.enter()
+        try:
             self.apply()
             for library in self.of_threads:
                 if (library.get_num_threads() or 1) > count:
                     library.set_num_threads(count)
+        finally:
+            self.gate.leave()
         return 0
 
     def forked(self):
         """In the child of a fork no worker runs."""
-        self.lock = threading.Lock()
+        self.gate = Gate()
         self.limits.clear()
         self.apply()
 

@@ -11,6 +11,7 @@ from stf._support.arguments import is_integer
 from stf.contexts.resources import Resources
 
 MAX_PENDING = 8192
+MOST_WORKERS = 4096  # each is a thread of the system's
 MOST_PENDING = (1 << 31) - 1  # as the engine counts them
 
 
@@ -40,6 +41,15 @@ def pending_limit(max_pending: Any) -> int:
     if int(max_pending) < 1:
         raise ValueError(f"max_pending is a positive number of tasks, got {max_pending}; {hint}")
     return min(int(max_pending), MOST_PENDING)
+
+
+def worker_count(workers: Any) -> int:
+    """How many bodies run on the host at a time."""
+    if not is_integer(workers):
+        raise TypeError(f"workers is a positive number of threads, got {workers!r}; leave it out for one a core")
+    if not 1 <= int(workers) <= MOST_WORKERS:
+        raise ValueError(f"workers is a number of threads from 1 to {MOST_WORKERS}, got {workers}")
+    return int(workers)
 
 
 def memory_bound(memory_limit: Any) -> int:

@@ -15,12 +15,13 @@ from stf._engine.engine import Engine
 from stf._engine.fault_suspects import Suspects
 from stf._support import loader
 from stf._support.arguments import name_of
+from stf._support.completion import Shown
 from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing
 from stf.contexts.resources import Resources
 from stf.data import creation, filling, freezing, reading, registry, waiting
 from stf.devices.make import devices_module, make_driver
-from stf.devices.spec import DeviceSpec
+from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
 from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
@@ -54,6 +55,7 @@ def context(
     arrays: str | None = None,
     memory_limit: int | None = None,
     max_pending: int | None = None,
+    workers: int | None = None,
     observe: str | bool = False,
     name: str | None = None,
 ) -> Context:
@@ -84,6 +86,9 @@ def context(
         memory that is about to be freed. On device ``"cpu"``, which works in host memory, it waits only.
     max_pending : int, optional
         Bodies in flight before submission waits for the oldest; 8,192 by default.
+    workers : int, optional
+        Threads that run bodies on the host; ``STF_CPU_WORKERS``, or one a core, by default. Bodies that wait, for a
+        download or a device, can have more than there are cores.
     observe : bool or str
         ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"cupti"``: both,
         and the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a
@@ -122,6 +127,8 @@ def context(
         caller, spec = callers.caller_of(stream, devices, resources)
     else:
         caller, spec = callers.filler_of(graph, devices, resources)
+    if workers is not None:
+        spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     label = None if name is None else name_of(name)
@@ -129,7 +136,7 @@ def context(
     return Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
 
 
-class Context(ContextCore):
+class Context(Shown, ContextCore):
     """Data, tasks and what orders them. Made by `stf.context`.
 
     Examples
@@ -141,6 +148,17 @@ class Context(ContextCore):
     ...     print(x.numpy())
     demo 2
     [1. 1. 1.]
+
+    In a coroutine, ``async with`` lets others go on while the tasks run.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     async with stf.context(devices="cpu:2") as ctx:
+    ...         x = ctx.logical_data_zeros(3)
+    ...         ctx.fill(x, 1.0)
+    ...         return await x
+    >>> asyncio.run(main())
+    array([1., 1., 1.])
     """
 
     __slots__ = ()  # with a dict, Python 3.12 would look every method up twice
@@ -205,6 +223,8 @@ class Context(ContextCore):
     _finish = ending.finish
     _html_of_task = staticmethod(observing.html_of_task)
     _read_device_times = observing.read_device_times
+
+    _shown = ["arrays", "check_state", "name", "task", *(name for name in dir() if not name.startswith("_"))]
 
     def __init__(
         self,
@@ -307,6 +327,19 @@ class Context(ContextCore):
             ending.end_after(self, interrupt)
             raise
 
+    async def __aenter__(self) -> Context:
+        return self.__enter__()
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        """Let other coroutines go on until all tasks have run; then finalize, as a with-block does."""
+        if error is None and not self._finished and self._caller is None:  # whose stream the host does not wait for
+            try:
+                await waiting.all_done(self)
+            except BaseException as interrupt:  # the coroutine was cancelled, for one
+                self.__exit__(type(interrupt), interrupt, None)
+                raise
+        self.__exit__(kind, error, trace)
+
     def _abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""
         self._finished = True
@@ -327,9 +360,6 @@ class Context(ContextCore):
         ...     ctx.check_state()
         """
         invariants.check_state(self.engine)
-
-    def __dir__(self) -> list[str]:
-        return ["arrays", "name", "task", *(name for name in vars(Context) if not name.startswith("_"))]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "open another one with stf.context(), and pickle arrays: lX.numpy()")

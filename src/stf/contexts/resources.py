@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from stf._engine import lifetime
+from stf._support.completion import Shown
 from stf.devices.make import make_driver
 from stf.devices.spec import DeviceSpec, driver_statistics
 from stf.errors import TaskStateError, not_copied
@@ -14,7 +15,7 @@ from stf.observe.statistics import ResourceStatistics
 __all__ = ["Resources"]
 
 
-class Resources:
+class Resources(Shown):
     """Workers and streams that several contexts share; give it to ``stf.context(resources=...)``.
 
     It may outlive the contexts; `close` it, or let it be collected, after the last of them.
@@ -31,6 +32,8 @@ class Resources:
     >>> shared.close()
     """
 
+    _shown = ["close", "statistics"]
+
     def __init__(self) -> None:
         self._drivers: dict[DeviceSpec, Any] = {}
         self._lost: list[Any] = []  # drivers that others took the place of
@@ -40,9 +43,6 @@ class Resources:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied("stf.Resources", "make another one with stf.Resources()")
-
-    def __dir__(self) -> list[str]:
-        return ["close", "statistics"]
 
     def driver(self, spec: DeviceSpec) -> Any:
         """The shared driver for `spec`."""

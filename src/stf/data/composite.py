@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stf._support.arguments import name_of
+from stf._support.completion import Shown
 from stf.data.logical_data import LogicalData
 from stf.observe.html import lines_html, never_raises
 
@@ -113,7 +114,7 @@ class CompositeAccess:
         return self.parts
 
 
-class CompositeData:
+class CompositeData(Shown):
     """Logical data made of several arrays, given to tasks as one object.
 
     Examples
@@ -142,6 +143,28 @@ class CompositeData:
     [4. 4.]
     [4. 4.] True
     """
+
+    _shown = [
+        "accept",
+        "context",
+        "dtype",
+        "empty_like",
+        "history",
+        "name",
+        "nbytes",
+        "numpy",
+        "read",
+        "readonly",
+        "ready",
+        "release",
+        "rw",
+        "set_symbol",
+        "set_write_back",
+        "shape",
+        "symbol",
+        "write",
+        "write_back",
+    ]
 
     def __init__(
         self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any], name: str | None

@@ -7,6 +7,7 @@ from typing import Any
 
 from stf._engine import claims, handover, retiring
 from stf._engine.access import check_mine, drop, must_be_writeable
+from stf._support.completion import Shown
 from stf._support.sync import must_have_room
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
@@ -187,7 +188,7 @@ class Loan:
             handover.unfreeze(self.core.engine, self.core, self.place, list(self.users))
 
 
-class Frozen:
+class Frozen(Shown):
     """Logical data lent outside tasks, until `unfreeze`. Made by ``ctx.freeze``; also a with-block.
 
     Examples
@@ -201,6 +202,8 @@ class Frozen:
     [1. 1. 1.] 1 True True
     False
     """
+
+    _shown = ["active", "data", "get", "get_access_mode", "mode", "place", "unfreeze"]
 
     def __init__(self, context: ContextCore, data: Any, mode: int, place: Any) -> None:
         self.context = context
@@ -224,9 +227,6 @@ class Frozen:
                 ResourceWarning,
                 stacklevel=2,
             )
-
-    def __dir__(self) -> list[str]:
-        return ["active", "data", "get", "get_access_mode", "mode", "place", "unfreeze"]
 
     def get(self, data_place: Any = None, stream: Any = None) -> Any:
         """Return the array at a data place (that of the freeze by default), valid for work after this call.

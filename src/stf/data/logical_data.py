@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from stf._engine.access import DataHandle, accumulate_access, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
+from stf._support.completion import Shown
 from stf.data.assigning import assign
 from stf.data.release import accept, release, write_back
 from stf.errors import ContextClosedError
@@ -24,12 +25,15 @@ from stf.tasks.task import ContextCore
 from stf.values.conditions import Expression, Scalar, Value, is_operand, itself
 from stf.values.reducers import as_reducer
 
+if TYPE_CHECKING:
+    from stf.data.tiles import Tiles
+
 __all__ = ["LogicalData"]
 
 NAMED_WRITERS = 4
 
 
-class LogicalData(Scalar, DataHandle):
+class LogicalData(Shown, Scalar, DataHandle):
     """Data that tasks read and write, wherever they run. Made by a context.
 
     Attributes
@@ -52,6 +56,37 @@ class LogicalData(Scalar, DataHandle):
     """
 
     __slots__ = ()
+    _shown = [
+        "accept",
+        "accumulate",
+        "assign",
+        "context",
+        "dtype",
+        "empty_like",
+        "history",
+        "is_token",
+        "last_writer",
+        "name",
+        "nbytes",
+        "ndim",
+        "numpy",
+        "read",
+        "readonly",
+        "ready",
+        "reduce",
+        "relaxed",
+        "release",
+        "rw",
+        "set_symbol",
+        "set_write_back",
+        "shape",
+        "size",
+        "strides",
+        "symbol",
+        "tiles",
+        "write",
+        "write_back",
+    ]
 
     # -- properties --------------------------------------------------------------------------------------------
 
@@ -289,7 +324,7 @@ class LogicalData(Scalar, DataHandle):
         """
         return bool(self.context._are_ready([self]))
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> Generator[Any, Any, np.ndarray[Any, Any]]:
         return self.context.wait_async(self).__await__()
 
     def __float__(self) -> float:
@@ -404,7 +439,13 @@ class LogicalData(Scalar, DataHandle):
             return self.context.token(name=chosen)
         return empty_with_layout(self.context, self.core.layout.packed(), chosen)
 
-    def tiles(self, shape: int | Sequence[int]) -> Any:
+    @overload
+    def tiles(self, shape: int | tuple[int]) -> Tiles[LogicalData, LogicalData]: ...
+    @overload
+    def tiles(self, shape: tuple[int, int]) -> Tiles[LogicalData, Tiles[LogicalData, LogicalData]]: ...
+    @overload
+    def tiles(self, shape: Sequence[int]) -> Tiles[LogicalData, Any]: ...
+    def tiles(self, shape: Any) -> Any:
         """Split the data into tiles.
 
         While tiles live, an access to this data is an `AccessError`; when all are released the data is whole again.
@@ -417,7 +458,8 @@ class LogicalData(Scalar, DataHandle):
         Returns
         -------
         numpy.ndarray
-            Object array of logical data, one per tile; also a with-block, which releases them at its end.
+            Object array of logical data, one per tile; also a with-block, which releases them at its end. Type
+            checkers know it as ``Tiles[tile, row]``.
 
         Raises
         ------
@@ -504,39 +546,6 @@ class LogicalData(Scalar, DataHandle):
     @never_raises
     def _repr_html_(self) -> str | None:
         return data_html(repr(self).strip("<>"), self.history())
-
-    def __dir__(self) -> list[str]:
-        return [
-            "accept",
-            "accumulate",
-            "assign",
-            "context",
-            "dtype",
-            "empty_like",
-            "history",
-            "is_token",
-            "last_writer",
-            "name",
-            "nbytes",
-            "ndim",
-            "numpy",
-            "read",
-            "readonly",
-            "ready",
-            "reduce",
-            "relaxed",
-            "release",
-            "rw",
-            "set_symbol",
-            "set_write_back",
-            "shape",
-            "size",
-            "strides",
-            "symbol",
-            "tiles",
-            "write",
-            "write_back",
-        ]
 
     def __repr__(self) -> str:
         core = self.core

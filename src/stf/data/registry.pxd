@@ -13,11 +13,11 @@ from stf.tasks.task cimport ContextCore
 cdef extern from *:
     """
     /* What __new__ of a type makes, without looking for it. */
-    static PyObject *stf_new(PyTypeObject *type, PyObject *nothing) {
-        return type->tp_new(type, nothing, NULL);
+    static PyObject *stf_new(PyObject *type, PyObject *nothing) {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
     }
     """
-    object stf_new(type kind, tuple nothing)
+    object stf_new(object kind, tuple nothing)
 
 cdef class Entry(Span):
     cdef int take(self, tuple memory) except -1
@@ -47,7 +47,7 @@ cdef dict KNOWN
 cdef tuple NO_ARGUMENTS
 cdef object OF_CUPY
 cdef object OF_NUMPY
-cdef type LOGICAL_DATA
+cdef object LOGICAL_DATA
 
 cdef enum:
     ADDRESS = 0

@@ -7,7 +7,7 @@ import functools
 import gc
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from stf._engine.access import check_mine, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer
 
+_Tile = TypeVar("_Tile")
+_Row = TypeVar("_Row")
 MANY = 1000  # tiles
 
 
@@ -39,8 +41,29 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
     return tiles
 
 
-class Tiles(np.ndarray):
-    """An array of tiles; also a with-block, at whose end they are released, so that the data are whole again."""
+class Tiles(Generic[_Tile, _Row], np.ndarray[Any, Any]):
+    """An array of tiles; also a with-block, at whose end they are released, so that the data are whole again.
+
+    An index for each axis gives a `_Tile`. One index gives a `_Row`: a tile where there is one axis, else the tiles of
+    a row.
+    """
+
+    if TYPE_CHECKING:  # a method in Python would make each index slower
+
+        @overload  # type: ignore[override]
+        def __getitem__(self, index: SupportsIndex) -> _Row: ...
+        @overload
+        def __getitem__(self, index: tuple[SupportsIndex, ...]) -> _Tile: ...
+        @overload
+        def __getitem__(self, index: slice) -> Tiles[_Tile, _Row]: ...
+        @overload
+        def __getitem__(self, index: Any) -> Any: ...
+        def __getitem__(self, index: Any) -> Any: ...
+
+        def __iter__(self) -> Iterator[_Row]: ...  # type: ignore[override]
+        def ravel(self, order: Any = "C") -> Tiles[_Tile, _Tile]: ...  # type: ignore[override]
+        @property
+        def flat(self) -> Tiles[_Tile, _Tile]: ...  # type: ignore[override]
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -48,7 +71,7 @@ class Tiles(np.ndarray):
             "tiles.ravel()"
         )
 
-    def __enter__(self) -> Tiles:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from stf.interop import cuda_arrays, jax_arrays
 from stf.interop.streams import StreamPointer
 from stf.places.places import DataPlace
 from stf.places.table import current_device_code, data_place_code
-from stf.tasks import host_task
+from stf.tasks import handles, host_task
 from stf.tasks.annotations import Stream
 from stf.tasks.checks import check_errors, must_be_open, must_be_outside, must_not_be_in_a_body, task_of_kind
 from stf.tasks.task import ContextCore
@@ -83,6 +83,10 @@ def ready(context: ContextCore, parts: list[Any]) -> bool:
     return all(part.core.engine.is_ready(part.core) for part in parts)
 
 
+@overload
+async def wait_async(context: ContextCore, data: LogicalData, *, arrays: None = None) -> np.ndarray[Any, Any]: ...
+@overload
+async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = None) -> Any: ...
 async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = None) -> Any:
     """Wait for data in a coroutine, and return their content; other coroutines go on meanwhile.
 
@@ -146,6 +150,19 @@ def add_copies(found: list[Any], *views: Any) -> None:
     """Add copies of arrays on the host to a list."""
     for view in views:
         found.append(copy_of(view) if isinstance(view, np.ndarray) else view.clone())
+
+
+async def all_done(context: ContextCore) -> None:
+    """Wait in a coroutine until everything submitted so far has run, and what that submits."""
+    engine = context.engine
+    submit(context)
+    while True:
+        tails = engine.tails()
+        done, tell_loop = handles.loop_future()
+        engine.call_after(task_of_kind(context, "fence", [], "fence", None, "host"), tails, tell_loop)
+        await done
+        if not engine.pending():
+            return
 
 
 def synchronize(context: ContextCore, timeout: float | None = None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,8 @@ def configured_devices() -> DeviceSpec:
 
 def cuda_devices() -> int:
     """How many CUDA devices there are; -1 without CUDA. PlaceError if only the module that drives them is not there."""
+    if not has_cuda_library():
+        return -1
     try:
         from stf._drivers.cuda import devices as cuda
     except ImportError as error:
@@ -57,6 +60,16 @@ def cuda_devices() -> int:
     if count > 0:
         _cuda_process[0] = os.getpid()
     return count
+
+
+@functools.cache
+def has_cuda_library() -> bool:
+    """Whether CUDA's own library is there: the modules that use it take 40 ms to be loaded."""
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def count_by_cuda() -> int:
@@ -169,7 +182,7 @@ def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
 def make_driver(spec: DeviceSpec) -> Any:
     """A driver for what was asked; a hostile one with STF_HOSTILE."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = config.cpu_workers or cores
+    workers = spec.workers or config.cpu_workers or cores
     driver: Any
     if spec.driver == "cuda":
         from stf._drivers.cuda.callers import CallersDriver

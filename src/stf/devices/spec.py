@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
 import os
 import re
@@ -14,7 +16,7 @@ from stf._port.place import Place
 from stf.errors import PlaceError
 from stf.observe.statistics import DriverStatistics
 
-__all__ = ["DeviceSpec", "parse_devices"]
+__all__ = ["DeviceSpec", "parse_devices", "with_workers"]
 
 log = logging.getLogger("stf")
 MOST_EMULATED = 1024  # devices, each with threads of its own
@@ -29,13 +31,14 @@ def function_key(what: Any) -> int:
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """A kind of driver and its devices."""
+    """A kind of driver and its devices; `workers` run bodies on the host, as many as there are cores if it is None."""
 
     driver: str
     count: int
     shares_host: bool
     capacity: tuple[int, ...] | None = None
     ordinals: tuple[int, ...] | None = None
+    workers: int | None = None
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
@@ -67,7 +70,13 @@ class DeviceSpec:
         return "cpu" if self.shares_host else f"cpu:{self.count}"
 
     def __str__(self) -> str:
-        return self.text
+        return self.text if self.workers is None else f"{self.text} with {self.workers} workers"
+
+
+@functools.lru_cache(maxsize=64)
+def with_workers(spec: DeviceSpec, workers: int) -> DeviceSpec:
+    """The same devices with so many workers."""
+    return dataclasses.replace(spec, workers=workers)
 
 
 _parsed: dict[tuple[str, Callable[[], int]], DeviceSpec] = {}  # CUDA devices neither come nor go

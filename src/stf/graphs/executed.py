@@ -15,7 +15,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from stf.graphs.closure_variables import is_of_users
-from stf.graphs.names_read import reads_of
+from stf.graphs.names_read import OPAQUE, reads_of
 from stf.values.params import Param
 
 __all__ = ["Executed", "Ran"]
@@ -63,7 +63,9 @@ class Executed:
 
     def _note(self, frame: types.FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not is_of_users(code) or str(frame.f_globals.get("__name__")).startswith("stf."):
+        if event != "call" or not is_of_users(code):
+            return
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in OPAQUE:  # wherever that is installed
             return
         names, typed = names_of(code)
         values: dict[str, Any] = frame.f_locals if names or typed else {}

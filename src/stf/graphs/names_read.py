@@ -213,7 +213,7 @@ class Reached:
             is_call = "__wrapped__" not in getattr(fn, "__dict__", {})
             if inner is not None:
                 self._follow(way, inner, {"": fn} if is_call else {}, is_body, is_far)
-        elif is_of_users(fn.__code__) and (fn.__module__ or "").partition(".")[0] != "stf":
+        elif is_of_users(fn.__code__) and (fn.__module__ or "").partition(".")[0] not in OPAQUE:
             if "" in roots:
                 roots = dict.fromkeys(fn.__code__.co_varnames[: min(fn.__code__.co_argcount, 1)], roots[""])
             mark = id(fn), id(next(iter(roots.values()), None))

@@ -267,6 +267,8 @@ class RecordingDescriber:
         kind, what, parts = shape
         if kind == "plain":
             return kind, self.value(what)
+        if kind == "flat":
+            return kind, what, parts
         if kind == "parts":
             return kind, what, self.value(parts.obj)
         return kind, besides(kind, what), [self.shape(part) for part in parts]

@@ -12,6 +12,7 @@ from stf._engine.access import check_mine, drop
 from stf._recording import playback, segments
 from stf._recording.rebinding import Rebinding
 from stf._support import arguments
+from stf._support.completion import Shown
 from stf.data.composite import in_arrays
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError, not_copied
 from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, count_of, must_be_condition
@@ -199,7 +200,7 @@ def if_(context: ContextCore, condition: Condition) -> BranchBlock:
 _T = TypeVar("_T")
 
 
-class TaskGraph(GraphCore):
+class TaskGraph(Shown, GraphCore):
     """Tasks that were recorded, to be launched many times; made by `Context.task_graph`.
 
     Attributes
@@ -221,6 +222,8 @@ class TaskGraph(GraphCore):
     ...     print(x.numpy(), g.name, g.launches)
     [3. 3. 3.] steps 3
     """
+
+    _shown = ["close", "handle", "launch", "launches", "name", "nodes", "param"]
 
     def __init__(self, context: ContextCore, name: str) -> None:
         super().__init__(name, weakref.ref(context))
@@ -489,9 +492,6 @@ class TaskGraph(GraphCore):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "record another one with ctx.task_graph()")
-
-    def __dir__(self) -> list[str]:
-        return ["close", "handle", "launch", "launches", "name", "nodes", "param"]
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "empty" if self._recording is None else f"{self.nodes} nodes"

@@ -7,6 +7,7 @@ import dis
 import functools
 import inspect
 import itertools
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,8 @@ from stf.tasks.lost_results import reach_of, rebound_in, uses_in
 __all__ = ["must_be_plain", "must_contribute", "must_not_fail", "must_store", "returns_of"]
 
 WRITE = 2
+WHOLE = {None, ..., slice(None)} if sys.version_info >= (3, 12) else {None, ...}  # constants of an index, of ``x[:]``
+COMPUTES = ("BINARY_OP", "COMPARE_OP")
 NO_FUNCTION = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT", "BUILD_SLICE", "BUILD_TUPLE", "CACHE")  # that make up a constant index
 
@@ -106,25 +109,40 @@ def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], whe
         if name in arrays - written:
             refuse_read_only(where, name, line)
         if name in written:
-            raise TypeError(
-                f"{where} changes all of '{name}' in line {line}, and does so for each element; change one element, "
-                f"`{name}[i] += ...`, or return what each contributes, and pass a reduction, lS.reduce(stf.reducer.sum)"
-            )
+            refuse_whole(where, name, line)
     around = arrays_around(body)
-    for name, line in stored_in(code):
-        if name in arrays - written:
+    for use, name, line in uses_of(code):
+        if use == "compute":
+            if name in written:
+                raise TypeError(
+                    f"{where} computes with all of '{name}' in line {line}, while other elements change it; name an "
+                    f"element, `{name}[i]`"
+                )
+        elif name in arrays - written:
             refuse_read_only(where, name, line)
-        if name in around:
+        elif name in around:
             raise TypeError(
                 f"{where} writes in line {line} to '{name}', an array around it, of which kernels get a copy; register "
                 "it with ctx.logical_data and pass an access"
             )
-    for name, line in () if is_one else added_to(code):
-        if name in written and given[name] is not None:
+    for name, line, is_whole in () if is_one else changed_for_all(code):
+        if name not in written or given[name] is None:
+            continue
+        if not is_whole:
             raise TypeError(
                 f"{where} adds to one place of '{name}' in line {line}, for all elements at the same time, which loses "
                 "most of it; return what each contributes, and pass a reduction, lS.reduce(stf.reducer.sum)"
             )
+        if given[name].data.core.layout.shape:
+            refuse_whole(where, name, line)
+
+
+def refuse_whole(where: str, name: str, line: int) -> None:
+    """Raise TypeError for a change of a whole array by each element."""
+    raise TypeError(
+        f"{where} changes all of '{name}' in line {line}, and does so for each element; change one element, "
+        f"`{name}[i] = ...`, or return what each contributes, and pass a reduction, lS.reduce(stf.reducer.sum)"
+    )
 
 
 def refuse_read_only(where: str, name: str, line: int) -> None:
@@ -139,9 +157,14 @@ def arrays_around(fn: types.FunctionType) -> set[str]:
     return {name for name, value in found.items() if type(value) is np.ndarray} - set(fn.__code__.co_varnames)
 
 
-def added_to(code: types.CodeType) -> Iterator[tuple[str, int]]:
-    """The arrays that a body surely changes at a constant index, by ``x[0] += ...`` before any branch, and the line."""
-    instructions = list(dis.get_instructions(code))
+def changed_for_all(code: types.CodeType) -> Iterator[tuple[str, int, bool]]:
+    """The arrays that a body surely changes at an index that is the same for all elements, before any branch.
+
+    With the line, and whether that is all of the array: ``x[:] = ...``. Else it adds: ``x[0] += ...``, or ``x[0] = x[0]
+    + ...``; what it only sets may be a flag.
+    """
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
+    read: set[tuple[Any, ...]] = set()
     for at, array in enumerate(instructions):
         if "IF" in array.opname or array.opname == "FOR_ITER":
             return  # what comes now may be for some of them alone
@@ -150,9 +173,17 @@ def added_to(code: types.CodeType) -> Iterator[tuple[str, int]]:
         end = at + 1
         while instructions[end].opname in CONSTANTS:
             end += 1
-        copy, again = instructions[end : end + 2] if end > at + 1 else (array, array)
-        if copy.opname == again.opname == "COPY":
-            yield str(array.argval), line_of(array, code)
+        if end == at + 1:
+            continue
+        place = (array.argval, *[(one.opname, repr(one.argval)) for one in instructions[at + 1 : end]])
+        after, again = instructions[end].opname, instructions[min(end + 1, len(instructions) - 1)].opname
+        is_store = after in ("STORE_SUBSCR", "STORE_SLICE")
+        if after == again == "COPY" or (is_store and place in read):
+            yield str(array.argval), line_of(array, code), False
+        elif is_store and {one.argval for one in instructions[at + 1 : end] if one.opname == "LOAD_CONST"} <= WHOLE:
+            yield str(array.argval), line_of(array, code), True
+        elif after in ("BINARY_SUBSCR", "BINARY_SLICE") or instructions[end].argrepr == "[]":
+            read.add(place)
 
 
 def changed_in(code: types.CodeType) -> Iterator[tuple[str, int]]:
@@ -166,33 +197,40 @@ def changed_in(code: types.CodeType) -> Iterator[tuple[str, int]]:
                 yield name, line_of(store, code)
 
 
-def stored_in(code: types.CodeType) -> Iterator[tuple[str, int]]:
-    """The variables that hold arrays into which a body stores, by ``x[...] = ...``, and the line.
+def uses_of(code: types.CodeType) -> Iterator[tuple[str, str, int]]:
+    """What a body does with variables that hold arrays: ``"store"`` or ``"compute"``, the name, and the line.
 
-    Names are followed over the stack of the interpreter, from one jump to the next.
+    It stores by ``x[...] = ...``, and computes with all of an array by ``2 * x``. Names are followed over the stack of
+    the interpreter, from one jump to the next, as long as they mean what the body was given.
     """
+    instructions = list(dis.get_instructions(code))
+    reach: dict[str, dict[int, bool]] = {}
     stack: list[str | None] = []
-    for one in dis.get_instructions(code):
+    for at, one in enumerate(instructions):
         if one.is_jump_target:
             stack.clear()
         name = one.opname
-        loads = [used for kind, used in uses_in(one) if kind == "LOAD"]
         if name in ("CACHE", "EXTENDED_ARG", "NOP", "RESUME"):
             continue
-        if name in ("STORE_SUBSCR", "STORE_SLICE"):
-            container = 2 if name == "STORE_SUBSCR" else 3
-            if len(stack) >= container and stack[-container] is not None:
-                yield str(stack[-container]), line_of(one, code)
-            del stack[-container - 1 :]
-        elif name in ("COPY", "SWAP"):
-            at = one.arg or 1
-            stack[:0] = [None] * (at - len(stack))
+        loads = [used for kind, used in uses_in(one) if kind == "LOAD"]
+        depth = {"STORE_SUBSCR": 2, "STORE_SLICE": 3}.get(name)
+        operands = stack[-depth : len(stack) - depth + 1] if depth else stack[-2:] if name in COMPUTES else []
+        if name.startswith("UNARY"):
+            operands = stack[-1:]
+        for used in operands:
+            if used is not None and not (name == "BINARY_OP" and one.argrepr.endswith(("=", "]"))):  # see `changed_in`
+                yield "store" if depth else "compute", used, line_of(one, code)
+        if name in ("COPY", "SWAP"):
+            place = one.arg or 1
+            stack[:0] = [None] * (place - len(stack))
             if name == "COPY":
-                stack.append(stack[-at])
+                stack.append(stack[-place])
             else:
-                stack[-at], stack[-1] = stack[-1], stack[-at]
+                stack[-place], stack[-1] = stack[-1], stack[-place]
         elif loads and "STORE" not in name:
-            stack += loads
+            for used in loads:
+                known = reach.setdefault(used, reach_of(instructions, [], used))
+                stack.append(used if known.get(at) else None)
         elif name in ("LOAD_DEREF", "LOAD_GLOBAL"):
             stack += [*[None] * (dis.stack_effect(one.opcode, one.arg) - 1), one.argval]
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+from stf.kernels.captured import value_key
 from stf.places.partition import Part, as_space
 
 __all__ = ["IndexSpace", "box", "space_of", "space_of_shape"]
@@ -74,15 +75,15 @@ class IndexSpace(NamedTuple):
         A user's function from the number of an element to its indices; `part` has one axis then.
     parameters : tuple
         Further arguments of that,
-    kinds : tuple of type
-        and their types, since 1, 1.0 and True are equal.
+    keys : tuple
+        and what tells them apart, since 1, 1.0 and True are equal, and 0.0 and -0.0.
     """
 
     part: Part
     ndim: int
     coordinates: Any = None
     parameters: tuple[Any, ...] = ()
-    kinds: tuple[type, ...] = ()
+    keys: tuple[Any, ...] = ()
 
 
 def space_of(shape: Any) -> IndexSpace:
@@ -102,7 +103,7 @@ def space_of(shape: Any) -> IndexSpace:
     if missing:
         raise TypeError(f"an index space with index_to_coords has ndim, size and parameters; {shape!r} lacks {missing}")
     part, parameters = Part(as_space(int(shape.size))), tuple(shape.parameters)
-    return IndexSpace(part, int(shape.ndim), coordinates, parameters, tuple(map(type, parameters)))
+    return IndexSpace(part, int(shape.ndim), coordinates, parameters, tuple(map(value_key, parameters)))
 
 
 @functools.lru_cache(maxsize=1024, typed=True)

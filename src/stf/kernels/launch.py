@@ -14,7 +14,7 @@ from stf.kernels import loops
 from stf.kernels.body_arguments import default_of, expected, is_number, must_suit, must_take
 from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
 from stf.kernels.bounds import Explanation
-from stf.kernels.builders import KernelBuilder, make_builder
+from stf.kernels.builders import KernelBuilder, make_builder, refuse_access
 from stf.kernels.captured import Captured
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, plan_threads, with_widths
 from stf.kernels.hierarchy import Hierarchy, con, par
@@ -106,6 +106,8 @@ def launch(
     rest = list(arguments)
     hierarchy = rest.pop(0) if rest and isinstance(rest[0], Hierarchy) else DEFAULT
     place = rest.pop(0) if rest and not isinstance(rest[0], Access | Reduction) else None
+    if callable(place):
+        refuse_access("launch", place)
     if any(isinstance(item, Reduction) for item in rest):
         raise TypeError("launch takes no reductions; add up in memory of the groups, or use parallel_for")
     partition = partition_on(place, rest.pop(0)) if place is not None and rest and is_partition(rest[0]) else None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.bounds import Explanation
+from stf.kernels.captured import as_known
 from stf.kernels.compile.contributions import reason_in
 from stf.kernels.loops import ArrayType, Loop, kind_of, types_of
 from stf.kernels.reductions import accumulator
@@ -75,6 +76,8 @@ class LoopTask:
         self.targets = targets
         self.arrays = arrays
         self.parameters = parameters
+        alone = len(self.boxes) == 1 and not targets
+        self.bounds = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
         self.explanation = explanation  # of an index that is out of bounds, where these are checked
         self.driver: Any = None
 
@@ -91,6 +94,21 @@ class LoopTask:
 
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""
+        try:
+            self.work(values)
+        except OverflowError:  # of a parameter of a graph that has been an integer of less than 64 bits until now
+            known = tuple(as_known(value, "a kernel gets a parameter") for value in values)
+            if all(one is other for one, other in zip(known, values, strict=True)):
+                raise
+            self.work(known)
+
+    def work(self, values: tuple[Any, ...]) -> None:
+        """Run, as one piece or in several."""
+        if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS and self.explanation is None:
+            start = time.perf_counter_ns()
+            self.loop.call(*self.bounds, *values, *self.parameters)
+            self.loop.cost_ns = (time.perf_counter_ns() - start) / self.size
+            return
         arrays, extra = list(values[: self.arrays]), values[self.arrays :]
         scalars = [target for target in self.targets if arrays[target.position].ndim == 0]
         copied = [target for target in self.targets if arrays[target.position].ndim > 0]

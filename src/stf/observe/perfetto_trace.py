@@ -104,6 +104,7 @@ class _Trace:
         self._run = run
         self._interned: defaultdict[bytes, dict[str, bytes]] = defaultdict(dict)  # numbers by kind and text
         self._texts = 0
+        self._names: dict[tuple[str, str], bytes] = {}  # of spans, by name and category
         self._integers: dict[str, bytes] = {}  # what stands before the value of an annotation, by its name
         self._new_texts: list[bytes] = []  # those that no packet has brought yet
         self._annotations: dict[tuple[str, str], bytes] = {}
@@ -139,16 +140,19 @@ class _Trace:
         events = [*self._span_events(), *self._counter_events()]
         events.sort()
         packets = self._descriptors
+        origin_ns = self._run.origin_ns
         begins, counters = ([kind + track for track in self._tracks] for kind in (_SLICE_BEGIN, _COUNTER))
-        ends = [_with_length(_TRACK_EVENT, _SLICE_END + track) for track in self._tracks]
+        ends = [_NEEDS_STATE + _with_length(_TRACK_EVENT, _SLICE_END + track) for track in self._tracks]
         for time_ns, order, track, span, value in events:
             if span < 0:
                 content = _with_length(_TRACK_EVENT, counters[track] + _COUNTER_VALUE + _varint(value))
+                packets.append(self._packet(time_ns, content))
             elif order == _BEGIN:
                 content = _with_length(_TRACK_EVENT, begins[track] + self._described(span))
+                packets.append(self._packet(time_ns, content))
             else:
-                content = ends[track]
-            packets.append(self._packet(time_ns, content))
+                content = _TIMESTAMP + _varint(time_ns - origin_ns) + ends[track]
+                packets.append(_PACKET + _varint(len(content)) + content)
             if len(packets) >= _PART:
                 yield b"".join(packets)
                 packets.clear()
@@ -223,7 +227,10 @@ class _Trace:
     def _described(self, index: int) -> bytes:
         """Return what a span was."""
         span = self._run.spans[index]
-        found = _NAME + self._intern(_NAMES, span.name) + _CATEGORY + self._intern(_CATEGORIES, span.category)
+        found = self._names.get((span.name, span.category), b"")
+        if not found:
+            found = _NAME + self._intern(_NAMES, span.name) + _CATEGORY + self._intern(_CATEGORIES, span.category)
+            self._names[span.name, span.category] = found
         if index in self._flows:
             found += self._flows[index]
         if span.category == "copy":

@@ -124,15 +124,16 @@ class Replay:
         before: set[int] = set()
         for access in accesses:
             mode = access & 7 if access & 7 <= ACCUMULATE else READ | WRITE
-            order = self._order_of(access >> 3)
+            order = self._order.get(access >> 3) or self._order_of(access >> 3)
             waits = order.before(mode)
             before.update(waits)
-            before.update(order.movers if mode != READ else ())
-            if place in order.replicas:
+            if mode != READ and order.movers:
+                before.update(order.movers)
+            if order.replicas and place in order.replicas:
                 before.add(order.replicas[place])
             order.note(index, mode, waits)
         before.discard(index)  # the same data twice
-        return self._visible(before)
+        return self._visible(before) if self._hidden else before
 
     def _operation(self, record: OperationRecord, section: int) -> int:
         _, kind, data, source, target, nbytes, _, _ = record

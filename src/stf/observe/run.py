@@ -245,6 +245,10 @@ class _Order(Replay):
     def _task_node(self, record: TaskRecord, duration_ns: int | None) -> Node:
         return self._any_node
 
+    def _add(self, node: Node, before: set[int]) -> None:
+        self.nodes.append(node)
+        self.predecessors.append(sorted(before))
+
 
 def _operations(
     recorder: DotRecorder | None, timed: Sequence[TimedOperation], index_of: dict[int, int]

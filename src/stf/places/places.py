@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stf._support.completion import Shown
 from stf.errors import PlaceError
 from stf.places.partition import Part, as_dims, check_partition, executor_of, part_of, positions_of
 
@@ -19,7 +20,7 @@ __all__ = ["DataPlace", "ExecPlace", "Grid"]
 MOST_DEVICES = 1024  # of a context
 
 
-class DataPlace:
+class DataPlace(Shown):
     """A memory. Get one from `data_place`.
 
     Attributes
@@ -36,6 +37,7 @@ class DataPlace:
     """
 
     __slots__ = ("index", "kind")
+    _shown = ["device_id", "index", "kind"]
 
     def __init__(self, kind: str, index: int = -1) -> None:
         self.kind = kind
@@ -62,7 +64,7 @@ class DataPlace:
         return f"data_place.device({self.index})" if self.kind == "device" else f"data_place.{self.kind}()"
 
 
-class ExecPlace:
+class ExecPlace(Shown):
     """Where a task runs: the host or a device. Get one from `exec_place`.
 
     Usable in a with-block: tasks without a place of their own run there.
@@ -81,6 +83,7 @@ class ExecPlace:
     """
 
     __slots__ = ("affine", "index", "kind")
+    _shown = ["affine_data_place", "get_dim", "get_dims", "reshape"]
 
     def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
         self.kind = kind
@@ -198,6 +201,7 @@ class Grid(ExecPlace):
     """
 
     __slots__ = ("dims", "partition", "places")
+    _shown = ["affine_data_place", "get_dim", "get_dims", "owner", "parts", "reshape", "size", "with_partition"]
 
     def __init__(self, places: Sequence[ExecPlace], dims: tuple[int, ...] | None = None, partition: Any = None) -> None:
         super().__init__("grid")

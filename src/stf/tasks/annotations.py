@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from stf._support.completion import Shown
 from stf.interop.dtypes import dtype_of
 
 __all__ = ["Accumulate", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
@@ -135,7 +136,7 @@ else:
     Accumulate = _Mode(4, "Accumulate")
 
 
-class Stream:
+class Stream(Shown):
     """The stream that a task's work goes to; what `t.stream` and an annotated parameter give.
 
     On a CPU there is no stream to enqueue on: the body itself is the work.

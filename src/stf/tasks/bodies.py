@@ -31,7 +31,7 @@ from stf.tasks import validation
 from stf.tasks.annotations import Stream
 from stf.tasks.closures import check_globals, injections
 from stf.values.params import Param
-from stf.values.parts import Parts
+from stf.values.parts import Parts, replaced_in
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
@@ -105,6 +105,7 @@ class Body(QueuedBody):
 
     def work_alone(self):
         """The same for a body that does not ask for its task."""
+        given = self.args
         if self.late is not None:
             self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
@@ -112,7 +113,26 @@ class Body(QueuedBody):
             store_results(result, self.written, self.fn, self.args, self.owes)
         elif self.late is not None:
             adapters.must_return(self.written, self.fn)
+        if self.late is not None and self.written:
+            self.check_containers(given)
         return None
+
+    def check_containers(self, given):
+        """Raise TypeError if something took the place of an array in a container whose arrays are written."""
+        for index in self.late:
+            parts, whole = given[index], self.args[index]
+            if type(parts) is not Parts or not any([target is whole for target in self.written]):
+                continue
+            where = replaced_in(whole, parts.views, parts.shape)
+            if where is not None:
+                code = getattr(self.fn, "__code__", None)
+                names = () if code is None else code.co_varnames
+                what = f"{names[index] if index < len(names) else f'argument {index}'}{where}"
+                label = getattr(self.fn, "__name__", "body")
+                raise TypeError(
+                    f"task '{label}' binds '{what}' to something else, and that ends with the body; write into an "
+                    f"array, `{what}[...] = ...`, and change other values outside of tasks"
+                )
 
     def again(self, values, rebinding):
         """The same body for one launch of a recording: with the parameters of that, and perhaps other data."""

@@ -86,6 +86,7 @@ cdef class TaskFunction:
     cdef object with_globals(self, object fn)
     cdef tuple accesses_of(self, list values)
     cdef dict walk(self, Task task, list values)
+    cdef tuple add_flat(self, list accesses, Parameter parameter, object value)
     cdef int check_variadic(self, list values) except -1
     cdef int check_elements(self, list values) except -1
     cdef int refuse_arrays(self, Task task, list values) except -1
@@ -97,6 +98,7 @@ cdef class TaskFunction:
     cdef int adopt(self, Task task, object context) except -1
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
+cdef list arrays_from(TaskCore task, int first, int count, object lib)
 cdef bint gives_accesses(list parameters, list values) except -1
 cdef bint is_plain(object value) except -1
 cdef int check_params(Engine engine, list values, list kinds) except -1

@@ -269,7 +269,9 @@ class TaskFunction:
                     else:
                         accesses.append(make_access(value, parameter.mode, None))
                 else:
-                    shape = self.add_container(accesses, parameter, value)
+                    shape = self.add_flat(accesses, parameter, value)
+                    if shape is None:
+                        shape = self.add_container(accesses, parameter, value)
                     if shape is not None:
                         if shapes is None:
                             shapes = {}
@@ -389,6 +391,10 @@ class TaskFunction:
                         late = [i] if late is None else [*late, i]
                 elif shapes[i][0] == "plain":
                     value = None
+                elif shapes[i][0] == "flat" and parameter.mode == READ and argument_sources is None and lib != "jax":
+                    count = shapes[i][2]
+                    value = shapes[i][1](arrays_from(task, first, count, lib))
+                    first += count
                 else:
                     count = leaves(shapes[i])
                     if parameter.mode != READ and (lib or engine.arrays) == "jax":
@@ -443,6 +449,21 @@ class TaskFunction:
             accesses.append(accumulate_access(value, parameter.op))
         else:
             accesses.append(make_access(value, parameter.mode, None))
+
+    def add_flat(self, accesses: list, parameter: Parameter, value):
+        """Accesses for a list or tuple of data alone; None for anything else, of which nothing was added."""
+        if (
+            (type(value) is not list and type(value) is not tuple)
+            or parameter.takes_any
+            or parameter.mode == ACCUMULATE
+        ):
+            return None
+        for item in value:
+            if not isinstance(item, DataHandle):
+                return None
+        for item in value:
+            accesses.append(make_access(item, parameter.mode, None))
+        return ("flat", type(value), len(value))
 
     def add_container(self, accesses: list, parameter, value):
         """Accesses for a list, tuple, dict or dataclass of data; the shape tells how to build it again."""
@@ -627,6 +648,16 @@ def use_vectorcall():
 
 if cython.compiled:
     use_vectorcall()
+
+
+def arrays_from(task, first, count, lib):
+    """The arrays of so many accesses; None for tokens."""
+    i: cython.int
+    found = []
+    for i in range(first, first + count):
+        value = view_of(task, i, lib)
+        found.append(None if value is TOKEN else value)
+    return found
 
 
 def gives_accesses(parameters, values):

@@ -326,12 +326,14 @@ def awaitable(task: Any) -> Generator[Any, None, None]:
         yield  # a short task is done when the loop comes back, which is cheaper than to be told
         if not is_done(task):
             must_end(task, "an await", end_of(task))
-            yield from told(task)
+            done, tell_loop = loop_future()
+            add_waiter(task, tell_loop)
+            yield from done
     result(task, None)
 
 
-def told(task: Any) -> Any:
-    """A future of the running event loop that is done when a task is."""
+def loop_future() -> tuple[Any, Callable[[Any], None]]:
+    """A future of the running event loop, and what another thread calls, with anything, when it is done."""
     import asyncio  # which few programs need, and which takes its time
 
     loop = asyncio.get_running_loop()
@@ -348,5 +350,4 @@ def told(task: Any) -> Any:
             if not loop.is_closed():
                 raise
 
-    add_waiter(task, tell_loop)
-    return done
+    return done, tell_loop

@@ -1,8 +1,11 @@
 """Tasks as with-blocks and builders; compiled."""
 
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+import numpy as np
 
 from stf._engine.access import Access
 from stf.errors import TaskFailedError
@@ -41,8 +44,11 @@ class ContextCore:
     def make_launch_at(self, name: str) -> Task: ...
     def make_task_at(self, accesses: Any, symbol: str | None) -> Task: ...
 
-class Task:
-    """A task, as ``ctx.task(...)`` returns it."""
+class Task(Future[None]):
+    """A task, as ``ctx.task(...)`` returns it.
+
+    It is no future by its class, but those who take futures take it: `concurrent.futures.wait` and `as_completed`.
+    """
 
     symbol: str | None
     warns_if_unused: bool
@@ -70,7 +76,7 @@ class Task:
     def add_done_callback(self, fn: Callable[[Task], object]) -> None: ...
     def __await__(self) -> Generator[Any]: ...
     def arrays(self, lib: str | None = None) -> tuple[Any, ...]: ...
-    def numpy(self) -> tuple[Any, ...]: ...
+    def numpy(self) -> tuple[np.ndarray[Any, Any], ...]: ...
     def cupy(self) -> tuple[Any, ...]: ...
     def torch(self) -> tuple[Any, ...]: ...
     def numba(self) -> tuple[Any, ...]: ...

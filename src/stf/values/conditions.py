@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf._support.completion import Shown
 from stf.values.arithmetic import Arithmetic
 from stf.values.params import Param
 
@@ -149,7 +150,7 @@ class Value(Expression, Scalar):
     """An expression that is a number."""
 
 
-class Condition(Expression, Scalar):
+class Condition(Shown, Expression, Scalar):
     """A comparison of scalars, or several joined by ``&``, ``|``, ``^`` and ``~``.
 
     Examples
@@ -205,7 +206,7 @@ def signs_mixed_in(expression: Expression) -> tuple[np.dtype[Any], np.dtype[Any]
         if isinstance(node, DataHandle):
             return np.ones((), node.core.layout.dtype)[()]
         if not isinstance(node, Expression):
-            return type(node)(1)  # a parameter is said to be of its default's type
+            return node.__class__(1)  # which is that of a parameter's default
         operands = [sample(operand) for operand in node.operands]
         with np.errstate(all="ignore"):
             result = node.operation(*operands)

@@ -101,9 +101,19 @@ def split(value: Any) -> Container | None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return Container("dataclass", (value, names), [getattr(value, name) for name in names])
+    if is_object_of_data(value):
+        return Container("dataclass", (value, [*vars(value)]), [*vars(value).values()])
     if isinstance(value, np.ndarray) and value.dtype == object:
         return Container("object array", value.shape, [*value.ravel()])
     return None
+
+
+def is_object_of_data(value: Any) -> bool:
+    """Whether an object of a class of the user's has data among its attributes."""
+    known = getattr(value, "__dict__", None)
+    if type(known) is not dict or isinstance(value, (type, types.ModuleType)) or callable(value):
+        return False
+    return not hasattr(value, "dtype") and any(isinstance(item, DataHandle) for item in known.values())
 
 
 def join(kind: str, what: Any, items: list[Any]) -> Any:
@@ -119,8 +129,8 @@ def join(kind: str, what: Any, items: list[Any]) -> Any:
 
 def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
     """A copy of a dataclass with other fields; one that cannot be made of its fields is not initialized again."""
-    fields = type(value).__dataclass_fields__.values()
-    if type(value).__dataclass_params__.init and all(f.init and f._field_type is FIELD for f in fields):
+    fields = getattr(type(value), "__dataclass_fields__", {}).values()
+    if fields and type(value).__dataclass_params__.init and all(f.init and f._field_type is FIELD for f in fields):
         return dataclasses.replace(value, **dict(items))
     found = copy.copy(value)
     for name, item in items:

@@ -21,7 +21,8 @@ def add_group(groups: Any, accesses: list[Any], several: Any) -> list[Any]:
 class Parts:
     """The arrays of one object, which `shape` describes; it is built when the body runs: its content counts by then.
 
-    A shape is None for one array, or (kind, what, the shapes of its parts); see `rebuild`.
+    A shape is None for one array, or (kind, what, the shapes of its parts); see `rebuild`. A "flat" one is a list or
+    tuple of arrays alone, and says how many.
     """
 
     def __init__(self, views: list[Any], shape: Any) -> None:
@@ -48,6 +49,8 @@ def rebuild(values: Iterator[Any], shape: Any) -> Any:
     kind, what, parts = shape
     if kind == "plain":
         return what
+    if kind == "flat":
+        return what([adapters.drop_token(next(values)) for _ in range(parts)])
     if kind == "parts":
         return parts([next(values) for _ in range(what)])
     return join(kind, what, [rebuild(values, part) for part in parts])
@@ -60,7 +63,41 @@ def leaves(shape: Any) -> int:
     kind, what, parts = shape
     if kind == "plain":
         return 0
+    if kind == "flat":
+        return int(parts)
     return what if kind == "parts" else sum(leaves(part) for part in parts)
+
+
+def replaced_in(whole: Any, views: list[Any], shape: Any) -> str | None:
+    """Where a container that a body was given has something else in the place of a value; None if nowhere."""
+    if shape is None or shape[0] == "parts":
+        return None
+    if shape[0] == "plain":
+        return None if whole is shape[1] else ""
+    kind, what, parts = shape
+    if kind == "flat" or kind == "sequence":
+        count = parts if kind == "flat" else len(parts)
+        if not isinstance(whole, (list, tuple)) or len(whole) != count:
+            return None
+        places = [(f"[{i}]", item) for i, item in enumerate(whole)]
+    elif kind == "dict":
+        places = [(f"[{key!r}]", whole.get(key)) for key in what]
+    elif kind == "dataclass":
+        places = [(f".{name}", getattr(whole, name, None)) for name in what[1]]
+    else:
+        return None
+    first = 0
+    given = {id(view) for view in views}
+    for (name, item), part in zip(places, [None] * parts if kind == "flat" else parts, strict=True):
+        count = leaves(part)
+        if part is not None:
+            inner = replaced_in(item, views[first : first + count], part)
+            if inner is not None:
+                return name + inner
+        elif item is not None and item is not views[first] and id(item) not in given and hasattr(item, "shape"):
+            return name
+        first += count
+    return None
 
 
 def libraries(shape: Any, outside: Any, within: Any) -> list[Any]:
@@ -70,12 +107,14 @@ def libraries(shape: Any, outside: Any, within: Any) -> list[Any]:
     kind, what, parts = shape
     if kind == "plain":
         return []
+    if kind == "flat":
+        return [outside] * parts
     return [within] * what if kind == "parts" else [one for part in parts for one in libraries(part, outside, within)]
 
 
 def with_others(shape: Any, wholes: Mapping[tuple[int, ...], Any]) -> Any:
     """The shape with other data of several arrays in place of some."""
-    if shape is None or shape[0] == "plain":
+    if shape is None or shape[0] in ("plain", "flat"):
         return shape
     kind, what, parts = shape
     if kind != "parts":

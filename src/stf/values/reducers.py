@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stf._support.completion import Shown
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
 
 __all__ = ["Reducer", "reducer"]
 
 
-class Reducer:
+class Reducer(Shown):
     """A commutative, associative operator.
 
     Parameters

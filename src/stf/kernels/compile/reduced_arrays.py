@@ -280,17 +280,16 @@ def compiler_of(of_gpu: bool) -> tuple[Any, ...]:
     """The modules of a compiler: its extensions, types, code, models, what compiles a function, and its error."""
     if of_gpu:
         from numba.cuda import cgutils, extending, jit, models, types
-        from numba.cuda.core.errors import TypingError
 
-        return extending, types, cgutils, models, functools.partial(jit, device=True), TypingError
+        return extending, types, cgutils, models, functools.partial(jit, device=True), TypeError
     from numba import extending as for_cpu
     from numba import njit
     from numba import types as kinds
     from numba.core import cgutils as code
     from numba.core.datamodel import models as data_models
-    from numba.core.errors import TypingError as error_of_cpu
+    from numba.core.errors import TypingError
 
-    return for_cpu, kinds, code, data_models, njit, error_of_cpu
+    return for_cpu, kinds, code, data_models, njit, TypingError
 
 
 family_of = functools.cache(Family)
