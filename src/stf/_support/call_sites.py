@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from pathlib import Path
 from types import CodeType
 
 
@@ -37,6 +36,6 @@ def library_folders() -> tuple[str, ...]:
     """Return how the paths of files begin that belong to stf, to Python or to an installed package."""
     import sysconfig
 
-    here = str(Path(__file__).parents[1]) + os.sep
+    here = os.path.dirname(os.path.dirname(__file__)) + os.sep
     installed = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")}
     return (here, *sorted(installed), "<frozen")
