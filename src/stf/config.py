@@ -180,6 +180,11 @@ def reload(environment: Mapping[str, str] | None = None) -> None:
 def check() -> None:
     """Raise ValueError if a variable was malformed when stf was imported; it has its default value since.
 
+    Raises
+    ------
+    ValueError
+        A setting is malformed; the message says what it takes.
+
     Examples
     --------
     >>> stf.config.check()  # every STF_… variable was well formed

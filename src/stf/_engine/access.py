@@ -123,6 +123,11 @@ class DataHandle:
         data_place : data_place, optional
             Where the data must be; by default in the memory of the place where the task runs.
 
+        Raises
+        ------
+        TypeError
+            `data_place` is no data place.
+
         Examples
         --------
         >>> with stf.context(devices="cpu:2") as ctx:
@@ -141,6 +146,8 @@ class DataHandle:
         ------
         AccessError
             The data is read-only.
+        TypeError
+            `data_place` is no data place.
 
         Examples
         --------
@@ -155,6 +162,13 @@ class DataHandle:
 
     def rw(self, data_place=None):
         """Return an access that reads and writes; see `read` and `write`.
+
+        Raises
+        ------
+        TypeError
+            `data_place` is no data place.
+        AccessError
+            The data are read-only.
 
         Examples
         --------

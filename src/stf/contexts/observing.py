@@ -252,6 +252,15 @@ def why_in(context: ContextCore, what: Any) -> str:
     what : Task, LogicalData, str or int
         A name means the last task that had it; a number is the one that messages have after ``#``.
 
+    Raises
+    ------
+    TaskStateError
+        No tasks were recorded: the context was opened without ``observe``.
+    ValueError
+        No such task was recorded.
+    TypeError
+        It is neither a task, a name, a number nor logical data.
+
     Examples
     --------
     >>> with stf.context(devices="cpu", observe="dot") as ctx:
@@ -317,6 +326,11 @@ def html_of_context(context: ContextCore) -> str | None:
 
 def dot_section(context: ContextCore, name: str) -> Section:
     """Open a section of the task graph: a with-block, or end it with ``end()``.
+
+    Raises
+    ------
+    TypeError
+        The name is no text.
 
     Examples
     --------
@@ -463,6 +477,11 @@ def why(what: Any) -> str:
     -------
     str
         Lines of text.
+
+    Raises
+    ------
+    TypeError
+        It is neither a task nor logical data.
 
     Examples
     --------

@@ -40,6 +40,11 @@ def register_data_interface(
         ``view(instance)`` (what a body gets), ``to_host(instance)`` (what `wait` returns), ``nbytes(obj) -> int``.
         It receives the registered object as ``interface(obj)``, once per data; that object is the instance at home.
 
+    Raises
+    ------
+    TypeError
+        It is no type, or is an array itself; or the functions are missing, or are no functions.
+
     Examples
     --------
     >>> import scipy.sparse, stf
@@ -171,15 +176,37 @@ class CompositeData(Shown):
         self._name = name
 
     def read(self, data_place: Any = None) -> CompositeAccess:
-        """Return an access that reads; see `LogicalData.read`."""
+        """Return an access that reads; see `LogicalData.read`.
+
+        Raises
+        ------
+        TypeError
+            `data_place` is no data place.
+        """
         return CompositeAccess(self, 1, data_place)
 
     def write(self, data_place: Any = None) -> CompositeAccess:
-        """Return an access that overwrites; see `LogicalData.write`."""
+        """Return an access that overwrites; see `LogicalData.write`.
+
+        Raises
+        ------
+        TypeError
+            `data_place` is no data place.
+        AccessError
+            The data are read-only.
+        """
         return CompositeAccess(self, 2, data_place)
 
     def rw(self, data_place: Any = None) -> CompositeAccess:
-        """Return an access that reads and writes; see `LogicalData.rw`."""
+        """Return an access that reads and writes; see `LogicalData.rw`.
+
+        Raises
+        ------
+        TypeError
+            `data_place` is no data place.
+        AccessError
+            The data are read-only.
+        """
         return CompositeAccess(self, 3, data_place)
 
     def expand_mode(self, mode: int, data_place: Any = None) -> list[Any]:
@@ -204,7 +231,13 @@ class CompositeData(Shown):
     symbol = name
 
     def set_symbol(self, name: str) -> CompositeData:
-        """Name the data and its parts; return it."""
+        """Name the data and its parts; return it.
+
+        Raises
+        ------
+        TypeError
+            The name is no text.
+        """
         self._name = name_of(name)
         for part, text in zip(self.parts, self.names_of_parts(name), strict=True):
             part.set_symbol(text)
@@ -243,11 +276,28 @@ class CompositeData(Shown):
     # -- content -----------------------------------------------------------------------------------------------
 
     def numpy(self) -> Any:
-        """Wait and return an object made of copies; see `Context.wait`."""
+        """Wait and return an object made of copies; see `Context.wait`.
+
+        Raises
+        ------
+        TaskFailedError
+            A task failed that was to write it, or another one whose failure was not told yet.
+        UninitializedDataError
+            Nobody has written data that are read.
+        TaskStateError
+            It is called inside a task or a recording.
+        ContextClosedError
+            The context was finalized.
+        """
         return self.context.wait(self)
 
     def ready(self) -> bool:
         """Return whether the content of every part is there; see `LogicalData.ready`.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
 
         Examples
         --------
@@ -266,23 +316,51 @@ class CompositeData(Shown):
         return self.context.wait_async(self).__await__()
 
     def write_back(self) -> None:
-        """Refresh your object, when the tasks so far have written the data. See `LogicalData.write_back`."""
+        """Refresh your object, when the tasks so far have written the data. See `LogicalData.write_back`.
+
+        Raises
+        ------
+        TaskFailedError
+            A task that was to write the data has failed already.
+        ContextClosedError
+            The context was finalized.
+        """
         for part in self.parts:
             part.write_back()
 
     def release(self) -> None:
-        """Give all parts up."""
+        """Give all parts up.
+
+        Raises
+        ------
+        TaskStateError
+            A task that uses them is open, or something is recorded.
+        ContextClosedError
+            The context was finalized.
+        """
         for part in self.parts:
             part.release()
 
     def accept(self) -> CompositeData:
-        """Declare the poisoned content of every part good. Returns the data."""
+        """Declare the poisoned content of every part good. Returns the data.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
+        """
         for part in self.parts:
             part.accept()
         return self
 
     def empty_like(self, *, name: str | None = None, symbol: str | None = None) -> CompositeData:
-        """Return new data with parts of the same shapes and dtypes, with no content."""
+        """Return new data with parts of the same shapes and dtypes, with no content.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
+        """
         name = name_of(name, symbol)
         names = self.names_of_parts(name)
         parts = [part.empty_like(name=text) for part, text in zip(self.parts, names, strict=True)]

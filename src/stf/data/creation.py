@@ -91,6 +91,15 @@ def logical_data_empty(
     name : str, optional
         For messages and pictures.
 
+    Raises
+    ------
+    TypeError
+        An extent is no integer, or `dtype` holds Python objects.
+    ValueError
+        An extent is negative.
+    ContextClosedError
+        The context was finalized.
+
     Examples
     --------
     >>> with stf.context(devices="cpu") as ctx:
@@ -142,6 +151,17 @@ def logical_data_full(
     name : str, optional
         For messages and pictures.
 
+    Raises
+    ------
+    TypeError
+        An extent is no integer, or `dtype` holds Python objects.
+    ValueError
+        An extent is negative.
+    OverflowError
+        `fill_value` is out of the range of `dtype`.
+    ContextClosedError
+        The context was finalized.
+
     Examples
     --------
     >>> with stf.context(devices="cpu") as ctx:
@@ -160,6 +180,15 @@ def logical_data_full(
 def logical_data_zeros(context: ContextCore, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
     """Return data filled with 0; see `logical_data_full`.
 
+    Raises
+    ------
+    TypeError
+        An extent is no integer, or `dtype` holds Python objects.
+    ValueError
+        An extent is negative.
+    ContextClosedError
+        The context was finalized.
+
     Examples
     --------
     >>> with stf.context(devices="cpu") as ctx:
@@ -171,6 +200,15 @@ def logical_data_zeros(context: ContextCore, shape: Any, dtype: Any = None, **op
 
 def logical_data_ones(context: ContextCore, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
     """Return data filled with 1; see `logical_data_full`.
+
+    Raises
+    ------
+    TypeError
+        An extent is no integer, or `dtype` holds Python objects.
+    ValueError
+        An extent is negative.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -196,6 +234,13 @@ def logical_data_filled(
 
 def token(context: ContextCore, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
     """Return data without content, which only orders tasks; it may be read at once.
+
+    Raises
+    ------
+    TypeError
+        The name is no text.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------

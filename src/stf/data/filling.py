@@ -28,6 +28,22 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
 
     Data made of several arrays are copied to others with parts of the same shapes and dtypes.
 
+    Raises
+    ------
+    TypeError
+        ``src`` or ``dst`` is no logical data, or a token.
+    ValueError
+        Their shapes differ.
+    AccessError
+        ``dst`` is read-only, one of them is split into tiles or released, or another live context uses the memory of
+        ``dst``.
+    UninitializedDataError
+        Nobody has written data that are read.
+    ContextMismatchError
+        Data belong to another context.
+    ContextClosedError
+        The context was finalized.
+
     Examples
     --------
     >>> with stf.context(devices="cpu") as ctx:
@@ -63,6 +79,21 @@ def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
 
 def fill(context: ContextCore, data: LogicalData, value: Any) -> None:
     """Submit a task that fills the data with `value`: a number, a parameter of a graph, or what broadcasts.
+
+    Raises
+    ------
+    TypeError
+        It is no logical data, or a token.
+    ValueError
+        `value` does not broadcast to the shape, or is nothing that the dtype holds.
+    OverflowError
+        `value` is out of the range of the dtype.
+    AccessError
+        The data are read-only, split into tiles or released, or another live context uses their memory.
+    ContextMismatchError
+        Data belong to another context.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -144,6 +175,21 @@ def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:
 
 def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
     """Submit a copy of the data to a place, so that a later task finds it there.
+
+    Raises
+    ------
+    TypeError
+        `place` is no data place, or it is no logical data.
+    PlaceError
+        The context does not have that place.
+    AccessError
+        The data are split into tiles, or released.
+    UninitializedDataError
+        Nobody has written data that are read.
+    ContextMismatchError
+        Data belong to another context.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------

@@ -46,6 +46,16 @@ def freeze(
     ------
     AccessError
         It is frozen already, or split into tiles.
+    ValueError
+        `mode` is neither ``"read"`` nor ``"rw"``.
+    UninitializedDataError
+        Nobody has written data that are read.
+    TaskStateError
+        Something is recorded.
+    ContextMismatchError
+        Data belong to another context.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -246,6 +256,13 @@ class Frozen(Shown):
 
     def unfreeze(self, stream: Any = None) -> None:
         """End the loan; later writers come after what is on `stream` now, and on the streams that `get` was given.
+
+        Raises
+        ------
+        TaskStateError
+            It was called before, or something is recorded.
+        ContextClosedError
+            The context was finalized.
 
         Examples
         --------

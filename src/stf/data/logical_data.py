@@ -115,6 +115,11 @@ class LogicalData(Shown, Scalar, DataHandle):
     def set_symbol(self, name: str) -> LogicalData:
         """Name the data; return it.
 
+        Raises
+        ------
+        TypeError
+            The name is no text.
+
         Examples
         --------
         >>> with stf.context(devices="cpu") as ctx:
@@ -216,6 +221,13 @@ class LogicalData(Shown, Scalar, DataHandle):
         data_place : DataPlace, optional
             As for `read`.
 
+        Raises
+        ------
+        TypeError
+            `op` is no operator, is not defined for the dtype, or the data are a token.
+        AccessError
+            The data are read-only.
+
         Examples
         --------
         >>> @stf.task
@@ -248,6 +260,13 @@ class LogicalData(Shown, Scalar, DataHandle):
         accumulate : bool, optional
             Combine with the content from before, too; else that is overwritten.
 
+        Raises
+        ------
+        TypeError
+            `op` is no operator, is not defined for the dtype, or the data are a token.
+        AccessError
+            The data are read-only.
+
         Examples
         --------
         >>> with stf.context(devices="cpu") as ctx:
@@ -263,6 +282,19 @@ class LogicalData(Shown, Scalar, DataHandle):
     def numpy(self) -> np.ndarray[Any, Any]:
         """Wait for the data and return a copy as a NumPy array; see `Context.wait`.
 
+        Raises
+        ------
+        TaskFailedError
+            A task failed that was to write it, or another one whose failure was not told yet.
+        UninitializedDataError
+            Nobody has written data that are read.
+        AccessError
+            The data are split into tiles, or released.
+        TaskStateError
+            It is called inside a task or a recording.
+        ContextClosedError
+            The context was finalized.
+
         Examples
         --------
         >>> with stf.context(devices="cpu:2") as ctx:
@@ -276,6 +308,11 @@ class LogicalData(Shown, Scalar, DataHandle):
 
     def ready(self) -> bool:
         """Return whether the content is there, or known to be poisoned; nothing is waited for.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
 
         Examples
         --------
@@ -314,6 +351,8 @@ class LogicalData(Shown, Scalar, DataHandle):
         ------
         TaskFailedError
             A task that was to write the data has failed already.
+        ContextClosedError
+            The context was finalized.
 
         Examples
         --------
@@ -331,6 +370,15 @@ class LogicalData(Shown, Scalar, DataHandle):
     def release(self) -> None:
         """Give the data up: written back and freed after its last use. Later accesses are errors.
 
+        Raises
+        ------
+        AccessError
+            The data are frozen, or tiles of them live.
+        TaskStateError
+            A task that uses them is open, or something is recorded.
+        ContextClosedError
+            The context was finalized.
+
         Examples
         --------
         >>> X = np.zeros(3)
@@ -346,6 +394,11 @@ class LogicalData(Shown, Scalar, DataHandle):
 
     def accept(self) -> LogicalData:
         """Declare poisoned content good: a failed task's partial writes are kept. Returns the data.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
 
         Examples
         --------
@@ -366,6 +419,11 @@ class LogicalData(Shown, Scalar, DataHandle):
 
     def empty_like(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
         """Return new data of the same shape, dtype and order, with no content; of a token, a token.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
 
         Examples
         --------
@@ -402,6 +460,19 @@ class LogicalData(Shown, Scalar, DataHandle):
         numpy.ndarray
             Object array of logical data, one per tile; also a with-block, which releases them at its end. Type
             checkers know it as ``Tiles[tile, row]``.
+
+        Raises
+        ------
+        TypeError
+            An extent is no integer, or the data are a token.
+        ValueError
+            There is not one positive extent for each axis.
+        AccessError
+            The data are frozen, released, or split already.
+        TaskStateError
+            Something is recorded.
+        ContextClosedError
+            The context was finalized.
 
         Examples
         --------
@@ -530,6 +601,12 @@ class LogicalData(Shown, Scalar, DataHandle):
             and `value` mixes uint64 with signed ones, which NumPy computes as floats.
         OverflowError, ValueError
             A number that is too large, or no number, is assigned to integers.
+        UninitializedDataError
+            Nobody has written data that are read.
+        AccessError
+            The data are read-only.
+        ContextMismatchError
+            Data belong to another context.
 
         Examples
         --------

@@ -59,6 +59,18 @@ def wait(context, data, *, data_place=None, arrays=None):
     ------
     TaskFailedError
         A task failed that was to write it, or another one whose failure was not told yet.
+    UninitializedDataError
+        Nobody has written data that are read.
+    AccessError
+        The data are split into tiles, or released.
+    TaskStateError
+        It is called inside a task or a recording.
+    TypeError
+        It is no logical data.
+    ContextMismatchError
+        Data belong to another context.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------

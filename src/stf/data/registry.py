@@ -336,6 +336,10 @@ def logical_data(
         Its memory overlaps that of another live data.
     OverflowError
         By its shape it has more bytes than any memory.
+    AccessError
+        Another live context writes its memory.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------

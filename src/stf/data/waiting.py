@@ -106,6 +106,10 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     ------
     TaskFailedError
         A task failed that was to write it.
+    UninitializedDataError
+        Nobody has written data that are read.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -175,6 +179,12 @@ def synchronize(context: ContextCore, timeout: float | None = None) -> None:
         It took longer; nothing is lost.
     TypeError, ValueError
         `timeout` is no number of seconds.
+    TaskFailedError, ExceptionGroup
+        Something failed that was not told yet.
+    TaskStateError
+        It is called inside a task or a recording.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -207,6 +217,8 @@ def cancel(context: ContextCore) -> int:
     ------
     TaskStateError
         It is called inside a task or a recording.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -249,6 +261,8 @@ def submit(context: ContextCore) -> None:
     ------
     TaskStateError
         It is called inside of what is recorded, which is launched at its end.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -274,6 +288,13 @@ def fence(context: ContextCore) -> Fence:
 
     On CUDA it has ``__cuda_stream__`` and ``ptr``: other libraries may wait for it, record events on it or go on
     there, until the context is finalized.
+
+    Raises
+    ------
+    TaskStateError
+        It is called inside a task or a recording.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------

@@ -111,6 +111,10 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     ------
     TypeError
         `fn` is no function, or has no parameter of that name.
+    TaskStateError
+        A call waits for results while it is recorded.
+    ContextClosedError
+        A call uses data of a context that was finalized.
 
     Examples
     --------

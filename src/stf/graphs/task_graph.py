@@ -42,6 +42,13 @@ def graph_scope(context: ContextCore) -> GraphScope:
     ``release`` and splitting are done where they stand: the tasks before them are launched then, and stay done if the
     body raises later. The same happens when memory is short.
 
+    Raises
+    ------
+    TaskStateError
+        Something in it waits for results.
+    ContextClosedError
+        The context was finalized.
+
     Examples
     --------
     >>> with stf.context(devices="cpu") as ctx:
@@ -64,6 +71,13 @@ def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | N
     ----------
     name, symbol : str, optional
         The name of its launches in pictures and messages.
+
+    Raises
+    ------
+    TypeError
+        The name is no text.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -88,6 +102,12 @@ def repeat(context: ContextCore, count: int) -> RepeatBlock:
     ------
     TypeError, ValueError
         `count` is no integer, or negative.
+    TaskStateError
+        Its body waits for results.
+    CaptureError
+        Its body holds a with-block of a task on a CPU.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------
@@ -113,6 +133,19 @@ def while_loop(context: ContextCore, condition: Condition | None = None, *, max_
     max_iterations : int, optional
         Stop after so many.
 
+    Raises
+    ------
+    TypeError
+        `condition` is no condition of scalar data, or `max_iterations` no integer.
+    TaskStateError
+        Its body waits for results, or does not call ``continue_while`` where there is no condition.
+    CaptureError
+        Its body holds a with-block of a task on a CPU.
+    UninitializedDataError
+        Nobody has written data of the condition.
+    ContextClosedError
+        The context was finalized.
+
     Examples
     --------
     >>> with stf.context(devices="cpu") as ctx:
@@ -132,6 +165,19 @@ def if_(context: ContextCore, condition: Condition) -> BranchBlock:
     """Return a with-block whose tasks are recorded, and run if a condition holds when they are reached.
 
     ``with ctx.if_(c) as br:``, and behind it, perhaps, ``with br.else_():``, which goes by what was found there.
+
+    Raises
+    ------
+    TypeError
+        `condition` is no condition of scalar data.
+    TaskStateError
+        Its body waits for results.
+    CaptureError
+        Its body holds a with-block of a task on a CPU.
+    UninitializedDataError
+        Nobody has written data of the condition.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------

@@ -38,7 +38,9 @@ def kernel(thing: Any) -> BroughtKernel:
     Raises
     ------
     TypeError
-        It is none of these.
+        It is none of these. The launch raises it.
+    PlaceError
+        The place is no CUDA device. The launch raises it.
 
     Examples
     --------

@@ -43,6 +43,11 @@ def mem(nbytes: int) -> Memory:
     nbytes : int
         Bytes for each group; ``th.storage(level, dtype)`` is an array over them.
 
+    Raises
+    ------
+    ValueError
+        It is no integer, or negative.
+
     Examples
     --------
     >>> import stf
@@ -109,7 +114,15 @@ class Hierarchy(NamedTuple):
 
 
 class LevelMaker:
-    """Makes hierarchies: ``par(128)``, ``con(256, mem(64))``; ``con[32]()`` has a width that is compiled in."""
+    """Makes hierarchies: ``par(128)``, ``con(256, mem(64))``; ``con[32]()`` has a width that is compiled in.
+
+    Raises
+    ------
+    TypeError
+        An argument is none of a width, an `hw_scope`, a `mem` and a hierarchy, or there are two of a kind.
+    ValueError
+        A width is not positive, or there are more than three levels.
+    """
 
     def __init__(self, name: str, level: Level) -> None:
         self.name = name

@@ -16,6 +16,13 @@ MAX_NDIM = 4
 class BoxMaker:
     """Makes boxes: ``stf.box(2, 3)`` of extents, ``stf.box[5:8, 2:4]`` of bounds.
 
+    Raises
+    ------
+    TypeError
+        An extent or a bound is no integer.
+    ValueError
+        An extent is negative, or there are not 1 to 4 axes.
+
     Examples
     --------
     >>> import stf

@@ -30,6 +30,13 @@ def cuda_kernel(context, *args, name=None, symbol=None):
     name, symbol : str, optional
         The task's name in pictures and messages.
 
+    Raises
+    ------
+    PlaceError
+        The place is no CUDA device.
+    TypeError
+        An argument is neither an access nor a place.
+
     Examples
     --------
     >>> import cupy as cp  # needs a GPU

@@ -79,6 +79,10 @@ def launch(
         The compiler is not there; the message says how to install it.
     ValueError
         The device cannot hold such groups.
+    PlaceError
+        The context does not have that place.
+    UninitializedDataError, AccessError, ContextMismatchError, ContextClosedError
+        Its data cannot be used so. These come when the task begins.
 
     Examples
     --------

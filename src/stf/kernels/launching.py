@@ -89,6 +89,8 @@ def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=
     ------
     TypeError
         The number or the size of the arguments is not that of the kernel's parameters.
+    PlaceError
+        The place is no CUDA device.
 
     Examples
     --------

@@ -59,6 +59,10 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
         The body takes another number of arguments, or cannot be compiled; the message shows its line.
     ImportError
         The compiler is not there; the message says how to install it.
+    PlaceError
+        The context does not have that place.
+    UninitializedDataError, AccessError, ContextMismatchError, ContextClosedError
+        Its data cannot be used so. These come when the task begins.
 
     Examples
     --------

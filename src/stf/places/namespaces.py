@@ -43,6 +43,13 @@ class exec_place:
     def device(index: int) -> ExecPlace:
         """Return device `index`: the CUDA ordinal, or the number of an emulated device.
 
+        Raises
+        ------
+        TypeError
+            It is no integer.
+        PlaceError
+            It is negative. A task or an access refuses a device that its context does not have.
+
         Examples
         --------
         >>> stf.exec_place.device(1)
@@ -168,6 +175,13 @@ class exec_place:
     def n_devices(n: int, partition: Any = None) -> Grid:
         """Return the first `n` devices; `partition` as for `grid`.
 
+        Raises
+        ------
+        TypeError
+            It is no integer.
+        PlaceError
+            It is not positive.
+
         Examples
         --------
         >>> stf.exec_place.n_devices(3).size
@@ -239,6 +253,13 @@ class data_place:
     @staticmethod
     def device(index: int) -> DataPlace:
         """Return the memory of device `index`.
+
+        Raises
+        ------
+        TypeError
+            It is no integer.
+        PlaceError
+            It is negative. A task or an access refuses a device that its context does not have.
 
         Examples
         --------

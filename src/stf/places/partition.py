@@ -152,6 +152,11 @@ def blocked_partition(axis: int = 0) -> BlockedPartition:
         The axis that is divided; by default the first, the outermost of an array in C order. Negative ones count from
         the end: ``-1`` is the outermost of an array in Fortran order.
 
+    Raises
+    ------
+    TypeError
+        `axis` is no integer.
+
     Examples
     --------
     >>> [list(stf.blocked_partition().apply(10, place, 4)[0]) for place in range(4)]
@@ -171,6 +176,11 @@ def tiled_partition(tile: int, axis: int = 0) -> TiledPartition:
         Elements of a tile along the axis.
     axis : int
         As for `blocked_partition`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        `tile` is no integer, or not positive.
 
     Examples
     --------

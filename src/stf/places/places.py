@@ -106,6 +106,11 @@ class ExecPlace(Shown):
     def get_dim(self, axis: int) -> int:
         """Return the number of places along `axis`.
 
+        Raises
+        ------
+        IndexError
+            There is no such axis.
+
         Examples
         --------
         >>> stf.exec_place.n_devices(4).reshape(2, 2).get_dim(0)
@@ -128,6 +133,11 @@ class ExecPlace(Shown):
 
     def reshape(self, *dims: Any) -> Grid:
         """Return the same places as a grid of another shape.
+
+        Raises
+        ------
+        PlaceError
+            That shape has another number of places.
 
         Examples
         --------
@@ -273,6 +283,13 @@ class Grid(ExecPlace):
         shape : int, tuple of int, tuple of slice or range
             Extents, or bounds.
 
+        Raises
+        ------
+        PlaceError
+            The grid has no partition.
+        TypeError, ValueError
+            An extent is no integer, or is negative.
+
         Examples
         --------
         >>> grid = stf.exec_place.n_devices(2).with_partition(stf.blocked_partition())
@@ -284,6 +301,15 @@ class Grid(ExecPlace):
 
     def owner(self, coords: Any, shape: Any) -> ExecPlace:
         """Return the place that an element of a space of extents `shape` belongs to.
+
+        Raises
+        ------
+        PlaceError
+            The grid has no partition.
+        IndexError
+            The element is outside of the space.
+        TypeError
+            It is no integer, and no tuple of integers.
 
         Examples
         --------
@@ -301,6 +327,11 @@ class Grid(ExecPlace):
     @property
     def affine_data_place(self) -> DataPlace:
         """The memory of the only member; several members have several, and no data place of this version spans them.
+
+        Raises
+        ------
+        PlaceError
+            The places have several memories.
 
         Examples
         --------

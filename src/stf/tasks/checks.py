@@ -53,6 +53,15 @@ def check_errors(context: ContextCore) -> None:
 
     On a caller's stream, also what was still to run when the context was finalized.
 
+    Raises
+    ------
+    TaskFailedError
+        A task failed; it names the task and its line.
+    ExceptionGroup
+        Tasks failed for several causes: one error for each.
+    DriverError
+        A device is lost.
+
     Examples
     --------
     >>> def broken(x):

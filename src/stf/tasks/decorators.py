@@ -67,6 +67,23 @@ def task(
     TaskFunction
         Call it with logical data; ``.on(place_or_data)`` and ``.named(name)`` give variants.
 
+    Raises
+    ------
+    TypeError
+        `fn` is no ordinary function, or its result would be lost: it neither uses a parameter that it is to
+        write nor returns a value. A call raises it for an array in the place of logical data.
+    ValueError
+        `arrays` is no library that stf knows.
+    UninitializedDataError
+        A call reads data that nobody has written.
+    AccessError
+        A call writes data that are read-only, or whose memory another live context uses; or its data are split into
+        tiles, or released.
+    ContextMismatchError
+        A call uses data of several contexts.
+    ContextClosedError
+        A call uses data of a context that was finalized.
+
     Examples
     --------
     >>> import numpy as np, stf
@@ -102,6 +119,21 @@ def submit_task(
         Where it runs.
     name, symbol : str, optional
         The task's name in pictures and messages.
+
+    Raises
+    ------
+    TypeError
+        `fn` is no function, an argument is missing, or an array is given in the place of logical data.
+    PlaceError
+        The context does not have that place.
+    UninitializedDataError
+        Nobody has written data that are read.
+    AccessError
+        Its data are split into tiles or released, or another live context uses memory that it writes.
+    ContextMismatchError
+        Data belong to another context.
+    ContextClosedError
+        The context was finalized.
 
     Examples
     --------

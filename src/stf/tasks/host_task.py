@@ -46,6 +46,21 @@ def host_launch(
         Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
         node of its own, so that it is launched as one; for others the host steps in between two graphs.
 
+    Raises
+    ------
+    PlaceError
+        A place is given that is not the host.
+    TypeError
+        An argument is no access, `args` no list or tuple, or the body no ordinary function.
+    UninitializedDataError
+        Nobody has written data that are read.
+    AccessError
+        Its data are split into tiles or released, or another live context uses memory that it writes.
+    ContextMismatchError
+        Data belong to another context.
+    ContextClosedError
+        The context was finalized.
+
     Examples
     --------
     >>> with stf.context(devices="cpu:2") as ctx:

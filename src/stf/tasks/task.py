@@ -74,8 +74,8 @@ class ContextCore:
 
         Raises
         ------
-        TypeError
-            An argument is neither an access nor a place, or there are two places.
+        TypeError, PlaceError
+            An argument is neither an access nor a place, there are two places, or the context does not have that place.
         """
         task: Task = self.make_task(args, name if symbol is None else symbol)
         if task.where < 0:

@@ -172,6 +172,11 @@ def equal(a: Any, b: Any) -> Condition:
     a, b : LogicalData, expression or number
         One of them logical data, or made of such.
 
+    Raises
+    ------
+    TypeError
+        Neither is logical data, or one is no scalar.
+
     Examples
     --------
     >>> with stf.context(devices="cpu") as ctx:

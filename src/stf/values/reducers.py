@@ -269,6 +269,11 @@ class reducer:
         -------
         Reducer
 
+        Raises
+        ------
+        TypeError
+            `combine` is no function.
+
         Examples
         --------
         >>> gcd = stf.reducer.define(0, np.gcd, name="gcd")
