@@ -46,6 +46,7 @@ def as_completed(items: Iterable[Any], timeout: float | None = None) -> Iterator
 
     Examples
     --------
+    >>> import time, stf
     >>> @stf.task
     ... def nap(seconds, x: stf.ReadWrite):
     ...     time.sleep(seconds)
