@@ -113,9 +113,11 @@ def test_frozen_data_are_copies(ctx_factory):
 def test_what_cannot_be_stored(ctx):
     lX = ctx.logical_data(np.zeros(3, np.float32), name="X")
 
-    @stf.task(arrays="jax")
-    def nothing(x: stf.ReadWrite):
-        x + 1
+    with pytest.warns(RuntimeWarning, match="computes something from 'x' and drops it"):
+
+        @stf.task(arrays="jax")
+        def nothing(x: stf.ReadWrite):
+            x + 1
 
     @stf.task(arrays="jax")
     def shape(x: stf.ReadWrite):
@@ -133,8 +135,8 @@ def test_what_cannot_be_stored(ctx):
     assert lX.numpy().tolist() == [0, 0, 0]
     cases = (
         (nothing, "task 'nothing' returned None, and JAX arrays never change; return the content"),
-        (shape, r"result 0 of task 'shape' has shape \(2,\), its data has \(3,\)"),
-        (kind, "result 0 of task 'kind' has dtype int32, its data has float32; convert it with astype"),
+        (shape, r"result 0 of task 'shape' has shape \(2,\), which does not broadcast to the shape"),
+        (kind, "result 0 of task 'kind' has dtype int32, its data has float32, which does not hold all of"),
     )
     for task, message in cases:
         task(lX)
@@ -192,7 +194,7 @@ def test_containers_are_read(ctx):
         write(parts)
 
 
-@pytest.mark.parametrize("kind, value", [(np.float32, 0.5), (np.float32, 3), (np.int8, 7), (np.int16, np.int64(300))])
+@pytest.mark.parametrize("kind, value", [(np.float32, 0.5), (np.float32, 3), (np.int8, 7), (np.int16, 300)])
 def test_a_number_is_of_any_width_that_holds_it(ctx, kind, value):
     lS = ctx.logical_data(np.zeros((), kind))
 
@@ -213,6 +215,6 @@ def test_a_number_that_the_data_does_not_hold_is_an_error(ctx, kind, value):
         return value
 
     give(lS)
-    with pytest.raises(stf.TaskFailedError, match="convert it with astype"):
+    with pytest.raises(stf.TaskFailedError, match="convert it"):
         lS.numpy()
     ctx.fill(lS, 0)

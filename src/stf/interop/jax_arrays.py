@@ -36,7 +36,7 @@ def describe_jax(obj: Any, on_cuda: bool) -> Memory:
         ) from error
     if not memory.address_of_device:
         memory.owner.flags.writeable = False
-    return memory._replace(readonly=True)
+    return Memory(*memory)._replace(readonly=True)  # it may have been made without the last fields
 
 
 # -- out -------------------------------------------------------------------------------------------------------------
