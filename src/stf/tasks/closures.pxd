@@ -14,7 +14,11 @@ cdef class Names:
     cdef readonly tuple read
     cdef readonly frozenset called
     cdef readonly tuple assigned
-    cdef readonly object lost
+    cdef readonly dict rebound
+    cdef readonly frozenset untouched
+    cdef readonly tuple dropped
+    cdef bint returns
+    cdef bint augmented
     cdef dict telling
     cdef readonly frozenset looked_into
     cdef readonly tuple looked_at

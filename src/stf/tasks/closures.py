@@ -21,13 +21,13 @@ from stf._engine.access import Access, DataHandle
 from stf._port.late_values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
-from stf.tasks.last_values import telling
+from stf.tasks.last_values import augmented_in, telling
 from stf.tasks.lost_results import (
-    LostResults,
     description_of_dropped,
     description_of_rebound,
     description_of_untouched,
     given_in,
+    lost_results_of,
 )
 from stf.values.params import refuse_hidden, refuse_reachable
 
@@ -338,8 +338,8 @@ class Names:
 
     `stored` are the cells it assigns to, `read` and `assigned` the globals, `called` those of the former that it does
     nothing with but call them; it `imports`, or not. It `is_simple` if it looks global variables up in no other way,
-    and assigns to none. `lost` are its results that get lost. `telling` is the code that tells what its parameters are
-    bound to in the end, by their modes; see `last_values`.
+    and assigns to none. Of `rebound`, `untouched`, `dropped` and `returns` see `LostResults`. If it has `augmented`
+    parameters, `telling` is the code that tells what they are bound to in the end, by the modes of all.
     `looked_into` are variables of either kind of which it does not just ask the shape and the like, `looked_at` the
     global ones that it does not just call; `keys` are, of those from which it takes items alone, the constant keys.
     """
@@ -370,7 +370,8 @@ class Names:
                 elif name in ("IMPORT_NAME", "LOAD_NAME"):  # the latter in the body of a class
                     others.add(name)
         self.stored = stored_in(code)
-        self.lost = LostResults(code)
+        self.rebound, self.untouched, self.dropped, self.returns = lost_results_of(code)
+        self.augmented = bool(augmented_in(code))
         self.telling = {}
         self.read = tuple(sorted(read - assigned))
         self.called = frozenset(read - valued)
@@ -454,22 +455,22 @@ def refuse_lost(fn, label, modes, first=0, warns=False):
     if type(fn) is not types.FunctionType:
         return False
     known: Names = names_in(fn.__code__)
-    lost: LostResults = known.lost
-    if not lost.rebound and not lost.untouched and (lost.dropped is None or not warns):
+    may_owe: cython.bint = len(known.untouched) > 0 and WRITE in modes
+    if not known.rebound and not may_owe and (known.dropped is None or not warns):
         return False
     owes: cython.bint = False
     written = set()
     for name, mode in zip(given_in(fn.__code__)[first:], modes, strict=False):
         if mode & ~READ:
             written.add(name)
-            if name in lost.rebound:
-                raise TypeError(description_of_rebound(label, name, fn.__code__, lost.rebound[name]))
-        if mode == WRITE and name in lost.untouched:
-            if not lost.returns:
+            if name in known.rebound:
+                raise TypeError(description_of_rebound(label, name, fn.__code__, known.rebound[name]))
+        if mode == WRITE and name in known.untouched:
+            if not known.returns:
                 raise TypeError(description_of_untouched(label, name))
             owes = True
-    if warns and written and not lost.returns and lost.dropped is not None:
-        name, line = lost.dropped
+    if warns and written and not known.returns and known.dropped is not None:
+        name, line = known.dropped
         message = description_of_dropped(label, name)
         module = fn.__module__ or "__main__"  # for None nothing is said
         warnings.warn_explicit(message, RuntimeWarning, fn.__code__.co_filename, line, module)
@@ -481,6 +482,8 @@ def with_last_values(fn, modes):
     if type(fn) is not types.FunctionType:
         return fn
     known: Names = names_in(fn.__code__)
+    if not known.augmented:
+        return fn
     key = tuple(modes)
     code = known.telling.get(key, OTHER)
     if code is OTHER:

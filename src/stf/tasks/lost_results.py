@@ -11,9 +11,9 @@ import dis
 import inspect
 from collections.abc import Iterator
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["LostResults", "given_in", "reach_of", "rebound_in", "uses_in"]
+__all__ = ["LostResults", "given_in", "lost_results_of", "reach_of", "rebound_in", "uses_in"]
 
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
@@ -39,7 +39,7 @@ GIVEN = object()  # the parameter, among what an expression has pushed
 LOOKERS = {"eval", "exec", "locals", "vars"}
 
 
-class LostResults:
+class LostResults(NamedTuple):
     """What the code of a function tells about results that it loses.
 
     `rebound` are parameters that it binds to something else, with the line; `untouched` those that it never uses, if it
@@ -47,14 +47,18 @@ class LostResults:
     `returns` a value, or not.
     """
 
-    __slots__ = ("dropped", "rebound", "returns", "untouched")
+    rebound: dict[str, int]
+    untouched: frozenset[str]
+    dropped: tuple[str, int] | None
+    returns: bool
 
-    def __init__(self, code: CodeType) -> None:
-        instructions = list(dis.get_instructions(code))
-        self.rebound = rebound_in(code)
-        self.returns = returns_something(instructions)
-        self.untouched = untouched_in(code, instructions)
-        self.dropped = dropped_in(instructions)
+
+def lost_results_of(code: CodeType) -> LostResults:
+    """What code tells."""
+    instructions = list(dis.get_instructions(code))
+    return LostResults(
+        rebound_in(code), untouched_in(code, instructions), dropped_in(instructions), returns_something(instructions)
+    )
 
 
 def untouched_in(code: CodeType, instructions: list[dis.Instruction]) -> frozenset[str]:
