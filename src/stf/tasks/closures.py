@@ -21,7 +21,7 @@ from stf._engine.access import Access, DataHandle
 from stf._port.late_values import PLAIN
 from stf.errors import AccessError
 from stf.interop import adapters
-from stf.tasks.last_values import augmented_in, telling
+from stf.tasks.last_values import augmented_in, called_in, telling
 from stf.tasks.lost_results import (
     description_of_dropped,
     description_of_rebound,
@@ -371,7 +371,7 @@ class Names:
                     others.add(name)
         self.stored = stored_in(code)
         self.rebound, self.untouched, self.dropped, self.returns = lost_results_of(code)
-        self.augmented = bool(augmented_in(code))
+        self.augmented = bool(augmented_in(code) or called_in(code))
         self.telling = {}
         self.read = tuple(sorted(read - assigned))
         self.called = frozenset(read - valued)
@@ -469,9 +469,9 @@ def refuse_lost(fn, label, modes, first=0, warns=False):
             if not known.returns:
                 raise TypeError(description_of_untouched(label, name))
             owes = True
-    if warns and written and not known.returns and known.dropped is not None:
-        name, line = known.dropped
-        message = description_of_dropped(label, name)
+    if warns and not known.returns and known.dropped is not None and not written.isdisjoint(known.dropped[0]):
+        names_of_dropped, line = known.dropped
+        message = description_of_dropped(label, min(written & names_of_dropped))
         module = fn.__module__ or "__main__"  # for None nothing is said
         warnings.warn_explicit(message, RuntimeWarning, fn.__code__.co_filename, line, module)
     return owes

@@ -30,7 +30,7 @@ from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
-from stf.values.containers import data_in, is_container, items_of, split
+from stf.values.containers import data_in, is_container, is_object_of_data, items_of, split
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
 from stf.values.parts import Parts, leaves, libraries
 
@@ -501,8 +501,8 @@ class TaskFunction:
                 f"the body of a task has arrays; call the function itself there, {self.symbol}.fn(...)"
             )
         raise TypeError(
-            f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict or "
-            f"dataclass of them), got {type(value).__name__}; register the array with ctx.logical_data"
+            f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict, "
+            f"dataclass or object of them), got {type(value).__name__}; register the array with ctx.logical_data"
         )
 
     def check_access(self, parameter, access, op):
@@ -524,9 +524,11 @@ class TaskFunction:
 
     def add_field(self, accesses: list, parameter, value):
         """A dataclass may mix data and plain values."""
-        if isinstance(value, (DataHandle, Access, list, tuple, dict)) or hasattr(value, "expand_mode"):
+        if isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
             return self.add_container(accesses, parameter, value)
-        if is_container(value) and next(data_in([value]), None) is not None:  # another dataclass, or an object array
+        if is_container(value) and next(data_in([value]), None) is not None:
+            return self.add_container(accesses, parameter, value)
+        if is_object_of_data(value):
             return self.add_container(accesses, parameter, value)
         if isinstance(value, Asked):
             value.must_be_recorded()

@@ -43,13 +43,13 @@ class LostResults(NamedTuple):
     """What the code of a function tells about results that it loses.
 
     `rebound` are parameters that it binds to something else, with the line; `untouched` those that it never uses, if it
-    ends at all; `dropped` is the first line that computes something from a parameter and drops it, or None; it
-    `returns` a value, or not.
+    ends at all; `dropped` are the variables of the first statement that computes something and drops it, and its line,
+    or None; it `returns` a value, or not.
     """
 
     rebound: dict[str, int]
     untouched: frozenset[str]
-    dropped: tuple[str, int] | None
+    dropped: tuple[frozenset[str], int] | None
     returns: bool
 
 
@@ -77,8 +77,8 @@ def given_in(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + sum(has)]
 
 
-def dropped_in(instructions: list[dis.Instruction]) -> tuple[str, int] | None:
-    """(variable, line) of the first statement that computes a new array from a variable, and does nothing with it."""
+def dropped_in(instructions: list[dis.Instruction]) -> tuple[frozenset[str], int] | None:
+    """(variables, line) of the first statement that computes a new array from some, and does nothing with it."""
     for i, one in enumerate(instructions):
         loads = [name for kind, name in uses_in(one) if kind == "LOAD"]
         if not loads or "STORE" in one.opname:
@@ -88,7 +88,8 @@ def dropped_in(instructions: list[dis.Instruction]) -> tuple[str, int] | None:
         is_called = names[-1:] == ["CALL"] and names.count("CALL") == 1
         if (is_computed and is_operand(instructions, i, 0)) or (is_called and calls_for_new_array(instructions, i)):
             line = one.positions.lineno if one.positions is not None else None
-            return loads[-1], line or 0
+            statement = instructions[statement_of(instructions, i) : i + len(names) + 2]
+            return frozenset(name for part in statement for kind, name in uses_in(part) if kind == "LOAD"), line or 0
     return None
 
 

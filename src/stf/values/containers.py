@@ -111,9 +111,15 @@ def split(value: Any) -> Container | None:
 def is_object_of_data(value: Any) -> bool:
     """Whether an object of a class of the user's has data among its attributes."""
     known = getattr(value, "__dict__", None)
-    if type(known) is not dict or isinstance(value, (type, types.ModuleType)) or callable(value):
+    if type(known) is not dict or isinstance(value, (type, types.ModuleType, types.FunctionType)):
         return False
-    return not hasattr(value, "dtype") and any(isinstance(item, DataHandle) for item in known.values())
+    has_data = any(isinstance(item, DataHandle) for item in known.values())
+    if has_data and hasattr(type(value), "__del__"):
+        raise TypeError(
+            f"a task's body gets a copy of an object with arrays in place of its data, and {type(value).__name__} has "
+            "__del__, which would run for the copy; pass the data themselves"
+        )
+    return has_data
 
 
 def join(kind: str, what: Any, items: list[Any]) -> Any:
@@ -132,7 +138,11 @@ def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
     fields = getattr(type(value), "__dataclass_fields__", {}).values()
     if fields and type(value).__dataclass_params__.init and all(f.init and f._field_type is FIELD for f in fields):
         return dataclasses.replace(value, **dict(items))
-    found = copy.copy(value)
+    if fields:
+        found = copy.copy(value)
+    else:
+        found = object.__new__(type(value))
+        found.__dict__.update(vars(value))
     for name, item in items:
         object.__setattr__(found, name, item)
     return found

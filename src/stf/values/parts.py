@@ -77,24 +77,28 @@ def replaced_in(whole: Any, views: list[Any], shape: Any) -> str | None:
     kind, what, parts = shape
     if kind == "flat" or kind == "sequence":
         count = parts if kind == "flat" else len(parts)
-        if not isinstance(whole, (list, tuple)) or len(whole) != count:
-            return None
+        if not isinstance(whole, (list, tuple)) or len(whole) < count:
+            return None  # it was taken apart
+        if len(whole) > count:
+            return f"[{count}]"
         places = [(f"[{i}]", item) for i, item in enumerate(whole)]
     elif kind == "dict":
         places = [(f"[{key!r}]", whole.get(key)) for key in what]
     elif kind == "dataclass":
+        added = [name for name in getattr(whole, "__dict__", ()) if name not in what[1] and name not in vars(what[0])]
+        if added:
+            return f".{added[0]}"
         places = [(f".{name}", getattr(whole, name, None)) for name in what[1]]
     else:
         return None
     first = 0
-    given = {id(view) for view in views}
     for (name, item), part in zip(places, [None] * parts if kind == "flat" else parts, strict=True):
         count = leaves(part)
         if part is not None:
             inner = replaced_in(item, views[first : first + count], part)
             if inner is not None:
                 return name + inner
-        elif item is not None and item is not views[first] and id(item) not in given and hasattr(item, "shape"):
+        elif item is not views[first] and not (item is None and adapters.drop_token(views[first]) is None):
             return name
         first += count
     return None
