@@ -90,7 +90,8 @@ def called_in(code: CodeType) -> frozenset[str]:
         return frozenset()
     if "out" in code.co_names or any(isinstance(known, tuple) and "out" in known for known in code.co_consts):
         return frozenset()
-    found, others = set(), set(code.co_cellvars)
+    found: set[str] = set()
+    others: set[str] = set(code.co_cellvars)
     for before, one, after in zip([None, *instructions], instructions, [*instructions[1:], None], strict=False):
         for kind, name in uses_in(one):
             if kind == "LOAD" and after is not None and after.opname in ("LOAD_ATTR", "LOAD_METHOD"):
