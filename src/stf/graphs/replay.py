@@ -85,9 +85,9 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     in a recording; with a profile function of yours (``cProfile``) names alone lead there.
 
     **What is not compared.** A container in a closure or a global variable that the functions change, as in
-    ``log.append(x)``; that runs when the call is recorded, and no more. Names that bodies look up by other means are not
-    seen. ``STF_VALIDATE=1`` runs the function at each call and compares what it submits; of a body that was recorded on
-    a device, also how much it puts on its stream.
+    ``log.append(x)``; that runs when the call is recorded, and no more. Names that bodies look up by other means are
+    not seen. ``STF_VALIDATE=1`` runs the function at each call and compares what it submits; of a body that was
+    recorded on a device, also how much it puts on its stream.
 
     **Results.** Every call returns the same objects as the recorded call. Data that the function makes hold what the
     last call computed.
