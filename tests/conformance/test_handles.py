@@ -248,6 +248,46 @@ def test_a_callback_reads_data_and_submits(ctx, lX, lY):
     assert box[0][1:] == (1, [1, 2, 3, 4])
 
 
+@pytest.mark.at_once("what was gathered runs when a callback is added")
+@pytest.mark.parametrize("what", ["numpy", "synchronize", "cancel", "fence", "as_completed"])
+def test_the_end_of_a_context_waits_for_callbacks(ctx, what):
+    """Outside of the engine, so that a callback can use it."""
+    x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.ones(4))
+    gate, begun = threading.Event(), threading.Event()
+
+    def use() -> Any:
+        begun.set()
+        time.sleep(0.1)  # the other thread waits by now
+        if what == "numpy":
+            return x.numpy().tolist(), y.numpy().tolist()
+        if what == "as_completed":
+            return [item is y for item in stf.as_completed([y], timeout=WAIT_S)]
+        return getattr(ctx, what)()
+
+    box, _ = in_a_callback(waiting_body(gate)(x), use)
+    gate.set()
+    assert begun.wait(WAIT_S)  # so that no body is waited for any more
+    ctx.finalize()
+    if what == "numpy":
+        assert box == [([1] * 4, [1] * 4)]
+    elif what == "as_completed":
+        assert box == [[True]]
+    else:
+        with pytest.raises(stf.TaskStateError, match=f"{what} inside a callback of task 'held'"):
+            raise box[0]
+
+
+@pytest.mark.at_once("what was gathered runs when a callback is added")
+def test_a_callback_takes_what_is_completed(ctx, lX, lY):
+    gate = threading.Event()
+    box, told = in_a_callback(
+        waiting_body(gate)(lX), lambda: list(stf.as_completed([increment.on(HOST)(lY), lX], timeout=WAIT_S))
+    )
+    gate.set()
+    assert told.wait(WAIT_S)
+    assert len(box[0]) == 2 and any(item is lX for item in box[0])
+
+
 @pytest.mark.parametrize("wait", ["result", "exception", "futures", "await"])
 def test_a_callback_that_would_wait_for_itself_is_told(ctx_factory, wait):
     """In a graph context a new task is done when all is that was submitted, so when the callback has ended."""
@@ -297,12 +337,17 @@ def test_what_a_callback_raises_to_a_worker_is_logged(ctx, lX, caplog):
     def leave(task: Any) -> None:
         raise SystemExit("as an exception that is no Exception")
 
+    def interrupt(task: Any) -> None:
+        raise KeyboardInterrupt("as another one")
+
     handle.add_done_callback(leave)
+    handle.add_done_callback(interrupt)
     handle.add_done_callback(lambda task: told.set())
     gate.set()
     handle.result(WAIT_S)
     ctx.synchronize()
-    assert "a callback of task 'held' raised" in caplog.text and "SystemExit" in caplog.text
+    assert caplog.text.count("a callback of task 'held' raised") == 2
+    assert "SystemExit" in caplog.text and "KeyboardInterrupt" in caplog.text
     assert told.wait(WAIT_S)
 
 

@@ -246,14 +246,54 @@ def test_a_with_block_on_a_queued_failure_raises_at_its_entry(ctx, vec):
 
 
 def test_several_failures_are_a_group(ctx, vec):
+    @stf.task
+    def fail(x: stf.ReadWrite, k):
+        if k == 0:
+            raise Boom("number 0")
+        if k == 1:
+            raise Boom("number 1")
+        raise Boom("number 2")
+
     for k in range(3):
-        broken.on(queued(ctx))(vec(name=f"X{k}"), f"number {k}")
+        fail.on(queued(ctx))(vec(name=f"X{k}"), k)
     with pytest.raises(ExceptionGroup) as caught:
         ctx.synchronize()
     assert len(caught.value.exceptions) == 3 and "3 tasks failed" in str(caught.value)
     assert sorted(str(e.__cause__) for e in caught.value.exceptions) == ["number 0", "number 1", "number 2"]
     assert all(isinstance(e, stf.TaskFailedError) for e in caught.value.exceptions)
     ctx.synchronize()
+
+
+def test_failures_whose_messages_hold_values_are_one_error(ctx, vec):
+    @stf.task
+    def look_up(x: stf.ReadWrite, k):
+        if k == 3:
+            raise ValueError("another kind")
+        raise KeyError(f"item{k}")
+
+    data = [vec(name=f"X{k}") for k in range(5)]
+    for k in range(5):
+        look_up.on(queued(ctx))(data[k], k)
+    with pytest.raises(
+        ExceptionGroup, match="5 tasks failed: KeyError: 'item0', in task .*, and 3 more like it; Value"
+    ):
+        ctx.synchronize()
+    for one in data:
+        one.accept()
+
+
+def test_failures_on_two_lines_are_two_errors(ctx, vec):
+    @stf.task
+    def look_up(x: stf.ReadWrite, k):
+        if k:
+            raise KeyError("item")
+        raise KeyError("item")
+
+    for k in range(2):
+        look_up.on(queued(ctx))(vec(), k)
+    with pytest.raises(ExceptionGroup) as caught:
+        ctx.synchronize()
+    assert len(caught.value.exceptions) == 2
 
 
 def test_many_failures_of_one_cause_are_one_error(ctx_factory, vec):
@@ -282,11 +322,12 @@ def test_many_failures_of_one_cause_are_one_error(ctx_factory, vec):
         ctx.synchronize()
     boom, key = caught.value.exceptions
     assert str(caught.value) == (
-        f"200 tasks failed: Boom: no luck, 199 times, first in task 'bug{first}' ({site}); "
+        f"200 tasks failed: Boom: no luck, in task 'bug{first}' ({site}), and 198 more like it; "
         f"KeyError: 'another error', in task 'bug100' ({site}) (2 sub-exceptions)"
     )
     assert str(boom).startswith(
-        f"task 'bug{first}' ({site}) and 198 more failed with Boom: no luck; what they were to write is poisoned: "
+        f"task 'bug{first}' ({site}) failed with Boom: no luck, and 198 more like it; "
+        "what they were to write is poisoned: "
     )
     assert " and 196 more; write it anew" in str(boom)
     assert boom.task == f"'bug{first}'" and isinstance(boom.__cause__, Boom)

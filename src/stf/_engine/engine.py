@@ -239,7 +239,7 @@ class Engine(EngineState):
                 self.root.abort(slot)
                 raise
             self.root.writes = 0
-            self.root.end(slot)
+            self.callbacks.add(self.root.end(slot))
         finally:
             self.gate.leave()
         return 0

@@ -85,21 +85,20 @@ class Failure:
             )
         what, written = self.describe(), self.written
         if alike:
-            what = f"{self.name()} and {len(alike)} more failed with {self.kind}: {text_of(self.exception)}"
+            what = f"{what}, and {len(alike)} more like it"
             written = [label for failure in (self, *alike) for label in failure.written]
         error = self.chain(f"{what}; {poisoned_text(written, 'they were' if alike else 'it was')}" if written else what)
         error.others = [(failure.label, failure.site) for failure in alike]
         return error
 
     def cause(self):
-        """What failures of one cause have in common: the error, what it says, and the line that raised it."""
+        """What failures of one cause have in common: the kind of error, and the line that raised it.
+
+        What they say may differ, as a message may hold a value. It counts where no line is known.
+        """
         if self.skipped or self.exception is None:
             return self
-        step = trace = self.exception.__traceback__
-        while step is not None:
-            trace, step = step, step.tb_next
-        line = None if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-        return type(self.exception), text_of(self.exception), line
+        return type(self.exception), raised_at(self.exception) or text_of(self.exception)
 
     def error_of_reader(self, reader, data):
         """The exception of a task that needs what the failed one was to write."""
@@ -180,8 +179,8 @@ def description_of_kinds(kinds):
     texts = []
     for first, *alike in kinds[:NAMED]:
         cause = f"{first.kind}: {text_of(first.exception)}".partition("\n")[0]
-        where = f"{len(alike) + 1} times, first in {first.name()}" if alike else f"in {first.name()}"
-        texts.append(str(first.error()) if first.cause() is first else f"{cause}, {where}")
+        more = f", and {len(alike)} more like it" if alike else ""
+        texts.append(str(first.error()) if first.cause() is first else f"{cause}, in {first.name()}{more}")
     more = [f"and {len(kinds) - NAMED} more errors"] if len(kinds) > NAMED else []
     return f"{sum(map(len, kinds))} tasks failed: {'; '.join([*texts, *more])}"
 

@@ -1,6 +1,6 @@
 """Handing over to a caller's stream: what was submitted comes before what comes there, and the host waits for none.
 
-Only bodies on the host are waited for: work that depends on them was not given to the device yet.
+Only bodies and callbacks on the host are waited for: work of theirs was not given to the device yet.
 """
 
 from __future__ import annotations
@@ -41,10 +41,13 @@ def hand_over(engine: Engine, place, pointer):
 
 
 def retire_everything(engine: Engine):
-    """One try: pause while bodies run or outcomes are open. Return the objects whose memory is still worked on."""
+    """One try: pause while bodies or callbacks run, or outcomes are open.
+
+    Return the objects whose memory is still worked on.
+    """
     retiring.drain(engine)
     pending = EventSet()
-    if engine.queued > engine.ran:
+    if engine.calls_host():
         engine.root.tails_at(0, pending)  # what runs may submit more
     if pending.count == 0:
         retiring.settle_ready(engine)

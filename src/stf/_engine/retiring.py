@@ -527,10 +527,10 @@ def abandon(engine: EngineState, port, description):
 
 
 def retire_everything(engine: EngineState):
-    """One try at `retire_all`: pause while bodies run or outcomes are open."""
+    """One try at `retire_all`: pause while bodies or callbacks run, or outcomes are open."""
     drain(engine)
     pending = EventSet()
-    if engine.queued > engine.ran:
+    if engine.calls_host():
         engine.root.flush()
         engine.root.tails(pending)  # what runs may submit more
     if pending.count == 0:

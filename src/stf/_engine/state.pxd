@@ -47,6 +47,7 @@ cdef class EngineState:
     cdef EventSet waits  # room for what a task comes after
     cdef FreeLists free_lists  # lists that tasks use again
     cdef readonly list claim_queue  # tasks that wait for a claim, the first come first
+    cdef EventSet callbacks  # after which the host has called all callbacks so far
     cdef EventSet backlog  # what was submitted before the last half of max_pending
     cdef int since_look  # bodies that were queued since
     cdef int64_t queued  # how many bodies were queued,

@@ -46,6 +46,7 @@ class EngineState:
         self.caches, self.kinds = (), KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
         self.waits, self.backlog, self.free_lists = EventSet(), EventSet(), FreeLists()
+        self.callbacks = EventSet()
         self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
         self.queued, self.ran, self.calling, self.cancelled = 0, 0, {}, None
         self.max_pending, self.max_partials = max_pending, max_partials
@@ -110,6 +111,10 @@ class EngineState:
     def pending(self):
         """How many queued bodies have not run yet."""
         return self.queued - self.ran
+
+    def calls_host(self):
+        """Whether bodies or callbacks on the host have not ended: they may use the context, and submit more."""
+        return self.queued > self.ran or not self.all_done(self.callbacks)
 
     def opened(self):
         """The tasks that have begun and not ended, the last begun first."""

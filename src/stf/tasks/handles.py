@@ -246,7 +246,10 @@ def tell(task: Any) -> None:
         try:
             call(fn, task)
         except BaseException as error:
-            interrupt = error
+            if interrupt is None:
+                interrupt = error
+            else:  # only one can be raised
+                log_raised(task)
     if interrupt is not None:
         raise interrupt
 
@@ -270,7 +273,12 @@ def call(fn: Callable[[Any], object], task: Any) -> None:
     try:
         fn(task)
     except Exception:
-        log.exception("a callback of task %s raised", task.label())
+        log_raised(task)
+
+
+def log_raised(task: Any) -> None:
+    """Log what a callback raised just now."""
+    log.exception("a callback of task %s raised", task.label())
 
 
 def add_waiter(task: Any, tell: Callable[[Any], object]) -> None:
