@@ -419,7 +419,7 @@ def test_a_message_with_an_array_is_short(ctx):
 
 @pytest.mark.parametrize("make", [lambda l: l.read, lambda l: l.write, lambda l: l.rw])
 def test_accesses_that_are_not_called(ctx, make):
-    with pytest.raises(TypeError, match="an execution place is needed, got .*"):
+    with pytest.raises(TypeError, match="got the method .* of logical data .*; call it: "):
         ctx.task(make(ctx.logical_data(np.zeros(2))))
 
 
