@@ -249,9 +249,27 @@ def test_data_in_a_container_around_a_body_are_named(ctx, loop, threads):
 
 def test_a_method_in_place_of_an_access(ctx):
     x = ctx.logical_data(np.zeros(1))
-    for build in (lambda: ctx.parallel_for(x.shape, x.read), lambda: ctx.launch(x.read)):
-        with pytest.raises(TypeError, match=r"takes accesses, got the method read of data; call it: lX.read\(\)"):
+    y, told = (
+        ctx.logical_data(np.zeros(1)),
+        r"takes accesses, got the method read of logical data .*; call it: .read\(\)",
+    )
+    for build in (
+        lambda: ctx.parallel_for(x.shape, x.read),
+        lambda: ctx.parallel_for(4, x.read, y.rw()),
+        lambda: ctx.launch(x.read),
+        lambda: ctx.launch(y.rw(), x.read),
+    ):
+        with pytest.raises(TypeError, match=told):
             build()
+
+
+def test_data_and_arrays_in_place_of_an_access(ctx):
+    x, y, told = np.zeros(4), ctx.logical_data(np.zeros(4)), r"got logical data .*; say how it is used: .read\(\)"
+    for build in (lambda thing: ctx.parallel_for(4, thing, y.rw()), lambda thing: ctx.launch(thing, y.rw())):
+        with pytest.raises(TypeError, match=told):
+            build(ctx.logical_data(np.zeros(4)))
+        with pytest.raises(TypeError, match="got an array of type ndarray; register it, lX = ctx.logical_data"):
+            build(x)
 
 
 def test_what_a_body_and_its_function_both_read(ctx, loop):
@@ -337,6 +355,9 @@ def test_floats_are_not_reduced_into_integers(ctx, loop):
     x, total = ctx.logical_data(np.full(6, 0.6)), ctx.logical_data_empty((), np.int64)
     with pytest.raises(TypeError, match=r"contributes float64, which data of int64 cannot take; convert it, np.int64"):
         loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+    narrow = ctx.logical_data_empty((), np.int32)
+    with pytest.raises(TypeError, match=r"contributes float64, which data of int32 cannot take; convert it, np.int32"):
+        loop(x.shape, x.read(), narrow.reduce(stf.reducer.sum))(lambda i, x: x[i])
     loop(x.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: int(10 * x[i]))
     assert ctx.wait(total) == 36
     loop(x.shape, x.read(), total.reduce(stf.reducer.logical_or))(lambda i, x: x[i])
@@ -841,3 +862,42 @@ def bind_what_is_read(i, x, y):
     x = x[i] + 0 * row[1]
     x += 1
     y[i] += x
+
+
+def use_nothing(i, x, y):
+    pass
+
+
+def forget_to_store(i, x, y):
+    x[i] * 2
+
+
+def compute_and_drop(i, x, y):
+    y[i] = 1
+    -x[i]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (use_nothing, "is to write its parameter 'y', and never uses it, so nothing would write its data"),
+        (forget_to_store, "is to write its parameter 'y', and never uses it"),
+        (compute_and_drop, r"computes something from 'x' in line \d+ and drops it; store it"),
+    ],
+)
+def test_a_body_that_writes_nothing_is_an_error(ctx, loop, body, message):
+    x, y = ctx.logical_data(np.ones(8)), ctx.logical_data(np.full(8, 3.0))
+    with pytest.raises(TypeError, match=message):
+        loop(x.shape, x.read(), y.write())(body)
+    assert y.numpy().tolist() == [3.0] * 8
+
+
+def test_a_body_may_leave_what_it_only_orders(ctx, loop):
+    """By a name with an underscore, or by rw(), which keeps what is there."""
+
+    def order(i, x, _y, z):
+        x[i] = 2 if 0 < x[i] < 2 else 0
+
+    x, y, z = (ctx.logical_data(np.ones(8)) for _ in range(3))
+    loop(x.shape, x.rw(), y.write(), z.rw())(order)
+    assert (x.numpy().sum(), z.numpy().sum()) == (16, 8)

@@ -148,7 +148,7 @@ def test_what_is_no_index_space_is_refused(ctx):
             ctx.parallel_for(space, x.rw())
     with pytest.raises(TypeError, match="needs an index space before the accesses"):
         ctx.parallel_for(x.rw())
-    with pytest.raises(TypeError, match=r"takes accesses last, got array"):
+    with pytest.raises(TypeError, match=r"got an array of type ndarray; register it"):
         ctx.parallel_for((3,), np.zeros(3))
 
 

@@ -67,7 +67,7 @@ def test_all_may_read_and_nobody_may_write(two):
             lambda data=data: data.context.freeze(data, "rw"),
             lambda data=data: data.accumulate(stf.reducer.sum),
         ):
-            with pytest.raises(stf.errors.AccessError, match=f"'{rival}' .*, which has registered it"):
+            with pytest.raises(stf.errors.AccessError, match=f"'{rival}' .*, which may read it"):
                 write()
     one.check_state()
     y.release()
@@ -85,7 +85,7 @@ def test_recorded_writes_are_refused_too(two):
     with g:
         increment(x)
     y = other.logical_data(X, name="y")
-    with pytest.raises(stf.errors.AccessError, match="'y' .*, which has registered it"):
+    with pytest.raises(stf.errors.AccessError, match="'y' .*, which may read it"):
         g.launch()
     y.release()
     g.launch()

@@ -313,7 +313,9 @@ def test_what_is_no_access(ctx):
     lX, X = ctx.logical_data(np.zeros(2), name="X"), np.zeros(3)
     cases = [
         ((lX,), r"a task takes accesses, got .*'X'.*; say how it is used: .read\(\), .write\(\) or .rw\(\)"),
-        ((X,), "an execution place is needed, got"),
+        ((lX.read,), r"a task takes accesses, got the method read of logical data 'X' .*; call it: .read\(\)"),
+        ((0, lX.rw), r"got the method rw of logical data 'X' .*; call it: .rw\(\)"),
+        ((X,), "a task takes accesses, got an array of type ndarray; register it, lX = ctx.logical_data"),
         ((0, 1), "a task runs at one place, got a second: 1"),
         ((data_place.host(), lX.read()), r"an execution place is needed, got the data place data_place.host\(\)"),
         ((None,), "an execution place is needed, got None"),

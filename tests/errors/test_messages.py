@@ -381,8 +381,8 @@ def test_extents_and_addresses(ctx):
 
 def test_numbers_that_data_cannot_hold(ctx):
     x, n = ctx.logical_data(np.ones(())), ctx.logical_data(np.ones((), np.int32))
-    for data, number, error in [(x, 1j, TypeError), (n, 1 << 40, OverflowError), (n, float("nan"), ValueError)]:
-        with pytest.raises(error, match=r"cannot hold .*: "):
+    for data, number, error in [(x, 1j, TypeError), (n, 1 << 40, OverflowError), (n, float("nan"), TypeError)]:
+        with pytest.raises(error, match=r"the number for logical data .* is .* its data has dtype"):
             data.assign(number)
     assert (x.numpy(), n.numpy()) == (1.0, 1)
     assert float(x.assign(1 << 40)) == 1 << 40
@@ -419,7 +419,7 @@ def test_a_message_with_an_array_is_short(ctx):
 
 @pytest.mark.parametrize("make", [lambda l: l.read, lambda l: l.write, lambda l: l.rw])
 def test_accesses_that_are_not_called(ctx, make):
-    with pytest.raises(TypeError, match="an execution place is needed, got .*"):
+    with pytest.raises(TypeError, match="got the method .* of logical data .*; call it: "):
         ctx.task(make(ctx.logical_data(np.zeros(2))))
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.access import check_mine
-from stf.values.conditions import Computation, Expression, signs_mixed_in
+from stf._engine.access import DataHandle, check_mine
+from stf.interop.results import check_number, holds, is_too_large, kind_of_number
+from stf.values.conditions import Computation, Condition, Expression, itself, sample_of
 from stf.values.params import Param
 
 __all__ = ["assign"]
@@ -17,7 +18,7 @@ def assign(context: Any, target: Any, expression: Expression) -> None:
     """Compute an expression into `target`, as a task."""
     for leaf in (target, *expression.leaves()):
         check_mine(context.engine, leaf)
-    must_keep_bits(target, expression)
+    must_hold(target, expression)
     reads = {leaf.core.id: leaf for leaf in expression.leaves()}
     first = target.rw() if reads.pop(target.core.id, None) is not None else target.write()
     cores = [target.core, *(leaf.core for leaf in reads.values())]
@@ -38,13 +39,29 @@ def assign(context: Any, target: Any, expression: Expression) -> None:
     task.run_queued(Computation(plan, len(cores)), tuple(params), "cupy" if is_on_device else "numpy")
 
 
-def must_keep_bits(target: Any, expression: Expression) -> None:
-    """Raise TypeError for integers that an expression would compute as floats: of signed and unsigned ones."""
-    dtype = target.core.layout.dtype
-    mixed = signs_mixed_in(expression) if np.dtype(dtype).kind in "iu" else None
-    if mixed is not None:
-        one, other = mixed
+def must_hold(target: Any, expression: Expression) -> None:
+    """Raise unless data take what an expression gives without loss, as they take what a task returns.
+
+    Integers may be rounded to floats, too. The range of a number of Python's is checked if it is known.
+    """
+    dtype, label = np.dtype(target.core.layout.dtype), target.core.describe()
+    if isinstance(expression, Condition):  # a truth value, which all take
+        return
+    number = expression.operands[0] if expression.operation is itself else None
+    sample = sample_of(expression) if number is None or isinstance(number, (DataHandle, Param)) else number
+    if not isinstance(sample, np.generic):
+        check_number(sample, kind_of_number(sample), dtype, f"the number for {label}")
+        return
+    if isinstance(number, (np.floating, np.complexfloating)) and is_too_large(number, dtype):
+        raise OverflowError(f"{label} cannot hold {number!r}, which is infinite there; use a wider dtype")
+    given = sample.dtype
+    if not holds(dtype, given) and not (given.kind in "iu" and dtype.kind in "fcV"):
+        mixed = (
+            ", as it does all divisions, and signed with unsigned integers"
+            if given.kind == "f" and dtype.kind in "iu"
+            else ""
+        )
         raise TypeError(
-            f"{target.core.describe()} cannot hold this expression: NumPy computes {one} with {other} as float64, "
-            f"which loses bits; convert one of them first, into data of dtype {dtype}: `c.assign(x)`"
+            f"{label} cannot hold this expression without loss: NumPy computes it as {given}{mixed}; convert it in a "
+            f"task, `y[...] = np.{dtype}(...)`, or use data of {given}"
         )

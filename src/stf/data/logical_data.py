@@ -597,10 +597,10 @@ class LogicalData(Shown, Scalar, DataHandle):
         Raises
         ------
         TypeError
-            `value`, or this data, is no scalar, or a complex number is assigned to real data, or this data are integers
-            and `value` mixes uint64 with signed ones, which NumPy computes as floats.
-        OverflowError, ValueError
-            A number that is too large, or no number, is assigned to integers.
+            `value`, or this data, is no scalar, or `value` has a dtype that this data do not hold without loss, such as
+            a float for integers, or int64 for int32. Floats may be rounded, and integers to floats.
+        OverflowError
+            A number is beyond the range of this data.
         UninitializedDataError
             Nobody has written data that are read.
         AccessError
@@ -621,22 +621,9 @@ class LogicalData(Shown, Scalar, DataHandle):
             raise TypeError(f"assign computes one number, which {self.core.describe()} does not hold; write a task")
         if not is_operand(value):
             raise TypeError(f"assign takes an expression of scalar data and numbers, got {type(value).__name__}")
-        if issubclass(type(value), (int, float, complex, np.number)):  # isinstance takes parameters for numbers
-            must_hold(self, value)
         expression = value if isinstance(value, Expression) else Value(itself, value)
         assign(self.context, self, expression)
         return self
-
-
-def must_hold(data: LogicalData, number: Any) -> None:
-    """Raise unless a number can be converted to the dtype of data, as NumPy does it."""
-    dtype = data.core.layout.dtype
-    try:
-        if isinstance(number, (complex, np.complexfloating)) and dtype.kind != "c":
-            raise TypeError("it is complex")
-        np.array(number, dtype)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise type(error)(f"{data.core.describe()} cannot hold {number!r}: {error}") from None
 
 
 def view_for_host(replica: Any, library: str | None) -> Any:

@@ -58,7 +58,7 @@ def must_be_alone(registry: Any, core: Any) -> None:
     for reference, ident in registry.shared.get(core.id, ()):
         rival = living(reference(), ident)
         if rival is not None:
-            raise AccessError(description(core, rival, "has registered"))
+            raise AccessError(description(core, rival, "may read"))
     if registry.shared.pop(core.id, None) is not None:
         core.readonly = False
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from stf.interop.dtypes import dtype_of
 
-__all__ = ["check_result"]
+__all__ = ["check_number", "check_result", "holds", "is_too_large", "kind_of_number"]
 
 NUMBERS = {bool: "b", int: "i", float: "f", complex: "c"}  # float64 and complex128 of NumPy are some of these
 TAKERS = {"b": "?biufcO", "i": "iufcO", "f": "fcO", "c": "cO"}  # kinds of dtypes that take them; V: ml_dtypes' floats
@@ -32,7 +32,7 @@ def check_result(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], task:
     ValueError
         Its shape does not broadcast.
     """
-    kind = next((kind for number, kind in NUMBERS.items() if isinstance(value, number)), None)
+    kind = kind_of_number(value)
     label = f"result {position} of task '{task}'"
     if kind is not None:
         check_number(value, kind, dtype, label)
@@ -47,13 +47,23 @@ def check_result(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], task:
     given = np.asarray(value).dtype if given is None else dtype_of(given)
     extents = tuple(getattr(value, "shape", ()))
     check_shape(extents, shape, label)
-    rule: Any = "same_kind" if not extents and given.kind in "fcV" else "safe"
-    if given != dtype and not np.can_cast(given, dtype, rule):
+    if not holds(dtype, given, extents):
         raise TypeError(
             f"{label} has dtype {given}, its data has {dtype}, which does not hold all of its values; convert it with "
             "astype (with to, if it is a tensor)"
         )
     return None
+
+
+def kind_of_number(value: Any) -> str | None:
+    """Which number of Python's a value is, as dtypes call it; None for what is none."""
+    return next((kind for number, kind in NUMBERS.items() if isinstance(value, number)), None)
+
+
+def holds(dtype: np.dtype[Any], given: np.dtype[Any], extents: tuple[int, ...] = ()) -> bool:
+    """Whether a dtype takes an array of another without loss, or one floating number, which may be rounded."""
+    rule: Any = "same_kind" if not extents and given.kind in "fcV" else "safe"
+    return given == dtype or bool(np.can_cast(given, dtype, rule))
 
 
 def check_number(value: Any, kind: str, dtype: np.dtype[Any], label: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.captured import attribute_names, codes_in, global_names, is_users_module, variables_read
-from stf.tasks.lost_results import reach_of, rebound_in, uses_in
+from stf.tasks.lost_results import reach_of, rebound_in, statement_of, untouched_in, uses_in
 
 __all__ = ["must_be_plain", "must_contribute", "must_not_fail", "must_store", "returns_of"]
 
@@ -77,7 +77,7 @@ def must_contribute(body: types.FunctionType, count: int, where: str) -> None:
 
 
 def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], where: str, is_one: bool = True) -> None:
-    """Raise TypeError for a body that cannot write an array as it says: `items` are given from parameter `first` on.
+    """Raise TypeError for a body that does not write an array as it says: `items` are given from parameter `first` on.
 
     It binds the parameter to something else, or changes what it only reads, or all of an array for each element; or,
     unless it `is_one` element, each adds to one place, at the same time, so that most of what they add is lost. GPUs
@@ -105,6 +105,18 @@ def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], whe
                 f"{where} binds its parameter '{name}' to something else in line {line}, so nothing is written to its "
                 f"data; write an element, `{name}[...] = ...`"
             )
+    instructions = list(dis.get_instructions(code))
+    untouched = untouched_in(code, instructions)
+    for name, item in given.items():
+        if name in untouched and item is not None and item.mode == WRITE:
+            raise TypeError(
+                f"{where} is to write its parameter '{name}', and never uses it, so nothing would write its data; "
+                f"write an element, `{name}[...] = ...`, or call the parameter '_{name}' if it only orders tasks"
+            )
+    for name, line in dropped_from(code, arrays):
+        raise TypeError(
+            f"{where} computes something from '{name}' in line {line} and drops it; store it, `y[...] = ...`"
+        )
     for name, line in changed_in(code):
         if name in arrays - written:
             refuse_read_only(where, name, line)
@@ -135,6 +147,18 @@ def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], whe
             )
         if given[name].data.core.layout.shape:
             refuse_whole(where, name, line)
+
+
+def dropped_from(code: types.CodeType, arrays: set[str]) -> Iterator[tuple[str, int]]:
+    """The arrays of whose elements a statement computes a number that nothing takes, and the line."""
+    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    for at, (before, after) in enumerate(itertools.pairwise(instructions)):
+        computes = before.opname in COMPUTES or before.opname.startswith("UNARY")
+        if computes and after.opname == "POP_TOP" and not after.is_jump_target:
+            statement = instructions[statement_of(instructions, at) : at]
+            names = [name for one in statement for kind, name in uses_in(one) if kind == "LOAD" and name in arrays]
+            if names:
+                yield names[0], line_of(before, code)
 
 
 def refuse_whole(where: str, name: str, line: int) -> None:

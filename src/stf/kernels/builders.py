@@ -9,7 +9,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine.access import Access, DataHandle
+from stf._engine.access import Access
 from stf._engine.task import make_access_like
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
@@ -22,6 +22,7 @@ from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
 from stf.places.table import place_code_of_task
+from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 from stf.tasks.undeclared import refuse_undeclared
 
@@ -149,8 +150,7 @@ def make_builder(context: ContextCore, construct, over, arguments, extra, name):
 
 def refuse_access(what, item):
     """Raise TypeError for what is no access: perhaps the method that would give one."""
-    if isinstance(getattr(item, "__self__", None), DataHandle):
-        raise TypeError(f"{what} takes accesses, got the method {item.__name__} of data; call it: lX.{item.__name__}()")
+    refuse_data(what, item)
     raise TypeError(f"{what} takes accesses last, got {item!r}; say lX.read() or such")
 
 

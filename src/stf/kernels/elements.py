@@ -105,11 +105,12 @@ def loop_task(
     parameters = [item for item in items if not is_returned(item)]
     kinds = tuple(map(kind_of, parameters))
     operators = tuple(scalar_operator(target.op) for target in returned)
-    dtypes = [accumulator(t.op, accessed(items[t.position]).data.core.layout.dtype) for t in returned]
+    own = [accessed(items[target.position]).data.core.layout.dtype for target in returned]
+    dtypes = [accumulator(target.op, dtype) for target, dtype in zip(returned, own, strict=True)]
     part = space.part
     strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
     least = None if strided or not is_cut_along_first(part) or part[0].start < 0 else min(part[0].start, 2)
-    contributed = tuple(taken_by(target.op, dtype) for target, dtype in zip(returned, dtypes, strict=True))
+    contributed = tuple(taken_by(target.op, *two) for target, *two in zip(returned, dtypes, own, strict=True))
     form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, contributed, strided, least)
     loop = loops.loop_for(body, captured, form, space.coordinates)
     space_arguments = () if space.coordinates is None else (space.parameters,)

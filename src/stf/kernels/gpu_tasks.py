@@ -168,7 +168,8 @@ def plan_loop(
             position += 1
         else:
             own.append(argument(name, value, where))
-    partials = [accumulator(item.op, item.access.data.core.layout.dtype) for item in returned]
+    dtypes = [item.access.data.core.layout.dtype for item in returned]
+    partials = [accumulator(item.op, dtype) for item, dtype in zip(returned, dtypes, strict=True)]
     neutral = [np.asarray(item.op.neutral(kind), kind)[()] for item, kind in zip(returned, partials, strict=True)]
     constant = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
     constant += [argument(f"_stf_neutral{i}", value, where) for i, value in enumerate(neutral)]
@@ -178,7 +179,7 @@ def plan_loop(
     strided = any(axis.step != 1 for box in boxes for axis in box)
     for item in parameters:
         must_be_atomic(item, where)
-    contributed = tuple(taken_by(item.op, dtype) for item, dtype in zip(returned, partials, strict=True))
+    contributed = tuple(taken_by(item.op, *two) for item, *two in zip(returned, partials, dtypes, strict=True))
     form = Form(space.ndim, starts, tuple(map(kind_of, parameters)), len(extra), operators, contributed, strided)
     results = [ArrayType(kind, 1, "C", False) for kind in partials]
     accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]

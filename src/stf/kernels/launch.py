@@ -26,6 +26,7 @@ from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_
 from stf.places.partition import Part, is_partition
 from stf.places.places import partition_on
 from stf.places.table import place_code_of_task
+from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 
 __all__ = ["launch"]
@@ -106,6 +107,7 @@ def launch(
     rest = list(arguments)
     hierarchy = rest.pop(0) if rest and isinstance(rest[0], Hierarchy) else DEFAULT
     place = rest.pop(0) if rest and not isinstance(rest[0], Access | Reduction) else None
+    refuse_data("launch", place)
     if callable(place):
         refuse_access("launch", place)
     if any(isinstance(item, Reduction) for item in rest):

@@ -14,6 +14,7 @@ from stf.kernels.index_spaces import space_of, space_of_shape
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part, is_partition
 from stf.places.places import ExecPlace, partition_on
+from stf.tasks.not_accesses import refuse_data
 
 if not cython.compiled:
     from stf.kernels.builders import make_builder
@@ -92,6 +93,8 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
         partition = partition_on(place, rest.pop(0))
     if not rest or isinstance(rest[0], (Access, Reduction)):
         raise TypeError("parallel_for needs an index space before the accesses: lX.shape, or stf.box(...)")
+    for item in (place, rest[0]):
+        refuse_data("parallel_for", item)
     space = space_of(rest.pop(0))
     builder = make_builder(context, ELEMENTS, space, tuple(rest), args, name)
     builder.partition = partition

@@ -59,9 +59,9 @@ def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(widest.get(dtype.kind, dtype))
 
 
-def taken_by(op: Reducer, dtype: np.dtype[Any]) -> Taken:
-    """How an operator takes contributions, which it combines in `dtype`."""
-    return Taken(RULES.get(op, "own"), dtype.str)
+def taken_by(op: Reducer, dtype: np.dtype[Any], data: np.dtype[Any]) -> Taken:
+    """How an operator takes contributions to data of a dtype, which it combines in `dtype`."""
+    return Taken(RULES.get(op, "own"), dtype.str, data.str)
 
 
 def scalar_operator(op: Reducer) -> Callable[[Any, Any], Any]:

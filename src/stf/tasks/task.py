@@ -12,7 +12,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import host_waits, outcomes, thread_turns
-from stf._engine.access import Access, DataHandle
+from stf._engine.access import Access
 from stf._engine.engine import Engine
 from stf._engine.failures import Failure
 from stf._engine.task import TaskCore
@@ -27,6 +27,7 @@ from stf.interop.streams import handed_out
 from stf.places import places
 from stf.places.table import current_place_code, exec_place_of, place_code, place_code_of_task
 from stf.tasks import handles, validation
+from stf.tasks.not_accesses import refuse_data
 from stf.values.parts import add_group, built
 
 if not cython.compiled:
@@ -164,11 +165,10 @@ class ContextCore:
             elif hasattr(arg, "expand"):
                 task.groups = add_group(task.groups, accesses, arg)
                 continue
-            elif isinstance(arg, DataHandle) or hasattr(arg, "expand_mode"):
-                raise TypeError(f"a task takes accesses, got {arg!r}; say how it is used: .read(), .write() or .rw()")
-            elif placed:
-                raise TypeError(f"a task runs at one place, got a second: {arg!r}")
             else:
+                refuse_data("a task", arg)
+                if placed:
+                    raise TypeError(f"a task runs at one place, got a second: {arg!r}")
                 task.where = place_code_of_task(self, arg)
                 placed = True
                 continue

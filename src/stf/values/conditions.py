@@ -13,7 +13,7 @@ from stf._support.completion import Shown
 from stf.values.arithmetic import Arithmetic
 from stf.values.params import Param
 
-__all__ = ["Condition", "Expression", "equal", "signs_mixed_in"]
+__all__ = ["Condition", "Expression", "equal", "sample_of"]
 
 
 class Expression:
@@ -194,32 +194,23 @@ def equal(a: Any, b: Any) -> Condition:
     return found
 
 
-def signs_mixed_in(expression: Expression) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
-    """The dtypes of a signed and an unsigned operand that NumPy makes floats of; None if there are none such.
-
-    A division and a root are floats of any integers.
-    """
-    found: list[tuple[np.dtype[Any], np.dtype[Any]]] = []
-
-    def sample(node: Any) -> Any:
-        """One, of the type of an operand."""
-        if isinstance(node, DataHandle):
-            return np.ones((), node.core.layout.dtype)[()]
-        if not isinstance(node, Expression):
-            return node.__class__(1)  # which is that of a parameter's default
-        operands = [sample(operand) for operand in node.operands]
-        with np.errstate(all="ignore"):
-            result = node.operation(*operands)
-            kinds = {one.dtype.kind: one.dtype for one in operands if isinstance(one, np.generic)}
-            if "i" in kinds and "u" in kinds and isinstance(result, np.floating) and "f" not in kinds:
-                alike = node.operation(*[np.int64(1) for _ in operands])
-                if isinstance(alike, np.integer):
-                    found.append((kinds["u"], kinds["i"]))
-        return result
-
-    if {np.dtype(leaf.core.layout.dtype).kind for leaf in expression.leaves()} & {"u"}:
-        sample(expression)
-    return found[0] if found else None
+def sample_of(node: Any) -> Any:
+    """A number of the type that an expression gives, computed of ones; of Python's types if it has none of NumPy's."""
+    if isinstance(node, DataHandle):
+        return np.ones((), node.core.layout.dtype)[()]
+    if not isinstance(node, Expression):
+        return node.__class__(1)  # which is that of a parameter's default
+    operands = [sample_of(operand) for operand in node.operands]
+    typed = [one.dtype for one in operands if isinstance(one, np.generic)]
+    if typed:  # as of NumPy 2, numbers of Python's take part with the dtype of the others
+        kinds = {"i": "iufc", "f": "fc", "c": "c"}
+        whole = np.result_type(*typed)
+        for at, one in enumerate(operands):
+            kind = None if isinstance(one, (bool, np.generic)) else np.asarray(one).dtype.kind
+            if kind is not None and whole.kind in kinds[kind]:
+                operands[at] = whole.type(one)
+    with np.errstate(all="ignore"):
+        return node.operation(*operands)
 
 
 def is_operand(value: Any) -> bool:

@@ -46,10 +46,13 @@ class Taken(NamedTuple):
         user's, of which nothing is known.
     dtype : str
         What is combined in.
+    data : str
+        The dtype of the data, for messages.
     """
 
     rule: str
     dtype: str
+    data: str
 
 
 @functools.cache
@@ -84,15 +87,16 @@ def why_not(found: str, taken: Taken) -> str | None:
     target = OF_DTYPES.get(dtype.kind)
     if target is None or taken.rule == "truth":
         return None
-    refused = f"it contributes {found}, which data of {dtype} cannot take"
+    own = np.dtype(taken.data)
+    refused = f"it contributes {found}, which data of {own} cannot take"
     if KINDS.index(kind) > KINDS.index(target):
         mixed = ", of each number in it, since a signed and an unsigned one make a float" if dtype.kind == "u" else ""
-        how = "return whether it is true, `value != 0`" if target == "bool" else f"convert it, np.{dtype}(value){mixed}"
+        how = "return whether it is true, `value != 0`" if target == "bool" else f"convert it, np.{own}(value){mixed}"
         return f"{refused}; {how}, or use data of {found}"
     if taken.rule in ("order", "own") and dtype.kind == "u" and found.startswith("int"):
-        return f"{refused}, since it may be negative; convert it, np.{dtype}(value), or use data of {found}"
+        return f"{refused}, since it may be negative; convert it, np.{own}(value), or use data of {found}"
     if taken.rule == "own" and dtype.kind == "i" and found == "uint64":
-        return f"{refused}, since it may be too large; convert it, np.{dtype}(value), or use data of {found}"
+        return f"{refused}, since it may be too large; convert it, np.{own}(value), or use data of {found}"
     return None
 
 

@@ -189,7 +189,7 @@ class Family:
         from stf.values.reducers import reducer
 
         op, dtype = getattr(reducer, reduced.reducer), np.dtype(str(reduced.array.dtype))
-        take = taker_of(self.of_gpu, reductions.taken_by(op, dtype))
+        take = taker_of(self.of_gpu, reductions.taken_by(op, dtype, dtype))
         scope: dict[str, Any] = {"take": take}
         if self.of_gpu:
             from stf.kernels.compile.python import intrinsics
@@ -253,7 +253,7 @@ class Family:
         from stf.values.reducers import reducer
 
         op = getattr(reducer, name)
-        return lambda dtype: taker_of(self.of_gpu, reductions.taken_by(op, np.dtype(dtype)))
+        return lambda dtype: taker_of(self.of_gpu, reductions.taken_by(op, np.dtype(dtype), np.dtype(dtype)))
 
     def define_shapes(self) -> None:
         """The extents are those of the array."""
