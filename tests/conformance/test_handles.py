@@ -288,7 +288,19 @@ def test_a_callback_takes_what_is_completed(ctx, lX, lY):
     assert len(box[0]) == 2 and any(item is lX for item in box[0])
 
 
-@pytest.mark.parametrize("wait", ["result", "exception", "futures", "await"])
+@pytest.mark.at_once("a new task is done when the callback has ended")
+def test_the_only_worker_waits_in_a_callback_for_what_is_completed(ctx_factory):
+    ctx = ctx_factory(workers=1)
+    x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+    gate = threading.Event()
+    box, told = in_a_callback(
+        waiting_body(gate)(x), lambda: len(list(stf.as_completed([increment.on(HOST)(y)], timeout=WAIT_S)))
+    )
+    gate.set()
+    assert told.wait(WAIT_S) and box == [1]
+
+
+@pytest.mark.parametrize("wait", ["result", "exception", "futures", "await", "as_completed"])
 def test_a_callback_that_would_wait_for_itself_is_told(ctx_factory, wait):
     """In a graph context a new task is done when all is that was submitted, so when the callback has ended."""
     ctx = ctx_factory(use_graph=True)
@@ -300,6 +312,8 @@ def test_a_callback_that_would_wait_for_itself_is_told(ctx_factory, wait):
 
     def submit_and_wait() -> Any:
         task = increment.on(HOST)(y)
+        if wait == "as_completed":
+            return list(stf.as_completed([task]))
         if wait == "futures":
             return concurrent.futures.wait([task])
         return asyncio.run(main(task)) if wait == "await" else getattr(task, wait)()

@@ -226,6 +226,14 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TaskStateError": lambda w: recorded(w.ctx, w.ctx.fence),
         "ContextClosedError": lambda w: w.closed.fence(),
     },
+    "as_completed": {
+        "TimeoutError": lambda w: waiting(w, lambda: list(stf.as_completed([w.x], timeout=0.001))),
+        "TypeError": lambda w: stf.as_completed([3]),
+        "TaskStateError": lambda w: recorded(w.ctx, lambda: stf.as_completed([w.x])),
+    },
+    "Context.map": {
+        "TypeError": lambda w: w.ctx.map(3, [w.x]),
+    },
     "Context.synchronize": {
         "TaskFailedError": lambda w: failed(w).synchronize(),
         "ExceptionGroup": lambda w: failed(w, KeyError()).synchronize(),

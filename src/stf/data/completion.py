@@ -12,8 +12,8 @@ from stf._support import arguments
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.errors import TaskFailedError
-from stf.tasks import host_task
-from stf.tasks.checks import must_not_be_in_a_body
+from stf.tasks import handles, host_task
+from stf.tasks.checks import must_be_outside
 from stf.tasks.task import Task
 
 __all__ = ["as_completed"]
@@ -43,6 +43,8 @@ def as_completed(items: Iterable[Any], timeout: float | None = None) -> Iterator
         One of them was not done within `timeout` seconds.
     TypeError
         An item is neither data nor a task.
+    TaskStateError
+        It is called in a body or a recording, or in a callback that must end before an item can be done.
 
     Examples
     --------
@@ -68,34 +70,63 @@ def as_completed(items: Iterable[Any], timeout: float | None = None) -> Iterator
             f"as_completed takes logical data and handles of tasks, got {type(wrong).__name__}; pass a list of them"
         )
     for item in given:
+        if isinstance(item, Task) and item.done():
+            continue
         owner: Any = item if isinstance(item, Task) else item.context
-        must_not_be_in_a_body(owner, "as_completed")
-    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for item in given:
-        watch(item, functools.partial(done.put, item))
-    return each_of(done, len(given), end, timeout)
+        must_be_outside(owner, "as_completed", False, waits_for_one=True)
+    arrivals = Arrivals()
+    handles_left = [watch(item, functools.partial(arrivals.done.put, item)) for item in given]
+    for handle in filter(None, handles_left):
+        handles.must_end(handle, "as_completed", handles.end_of(handle))
+    return each_of(arrivals, handles_left, end, timeout)
 
 
-def each_of(done: queue.SimpleQueue[Any], count: int, end: float | None, timeout: float | None) -> Iterator[Any]:
-    """Yield what comes, until the time is up."""
-    for position in range(count):
+class Arrivals:
+    """What is done and was not yielded yet; it is waited for as a baton is."""
+
+    def __init__(self) -> None:
+        self.done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.item: Any = None
+
+    def acquire(self, blocking: bool, timeout_s: float) -> bool:
+        """Take the next item; False if the time ran out."""
         try:
-            yield done.get(timeout=None if end is None else max(end - time.monotonic(), 0.0))
+            self.item = self.done.get(blocking, None if timeout_s < 0 else timeout_s)
         except queue.Empty:
-            raise TimeoutError(f"{count - position} of {count} were not done after {timeout} s") from None
+            return False
+        return True
 
 
-def watch(item: Any, tell: Callable[[], object]) -> None:
-    """Call a function when data, or a task, are done."""
+def each_of(
+    arrivals: Arrivals, handles_left: list[Task | None], end: float | None, timeout: float | None
+) -> Iterator[Any]:
+    """Yield what comes, until the time is up; a worker that waits lends its place to another."""
+    count = len(handles_left)
+    for position in range(count):
+        if not arrivals.acquire(False, 0.0):
+            handle: Any = next(filter(None, handles_left))
+            seconds = -1.0 if end is None else max(end - time.monotonic(), 0.0)
+            if not handle.engine.await_baton(handles.end_of(handle), arrivals, seconds):
+                raise TimeoutError(f"{count - position} of {count} were not done after {timeout} s")
+        item, arrivals.item = arrivals.item, None
+        yield item
+
+
+def watch(item: Any, tell: Callable[[], object]) -> Task | None:
+    """Call a function when data, or a task, are done; return the task that tells, None if they are."""
     try:
         if not isinstance(item, Task) and item.ready():
             tell()
-            return
+            return None
         handle = item if isinstance(item, Task) else reader_of(item)
     except TaskFailedError:  # they are known to be poisoned
         tell()
-        return
+        return None
+    if handle.done():
+        tell()
+        return None
     handle.add_done_callback(lambda _: tell())
+    return handle
 
 
 def reader_of(data: Any) -> Task:
