@@ -50,7 +50,9 @@ def must_hold(target: Any, expression: Expression) -> None:
     number = expression.operands[0] if expression.operation is itself else None
     sample = sample_of(expression) if number is None or isinstance(number, (DataHandle, Param)) else number
     if not isinstance(sample, np.generic):
-        check_number(sample, kind_of_number(sample) or "c", dtype, f"the number for {label}")
+        kind = kind_of_number(sample)
+        if kind is not None:
+            check_number(sample, kind, dtype, f"the number for {label}")
         return
     if isinstance(number, (np.floating, np.complexfloating)) and is_too_large(number, dtype):
         raise OverflowError(f"{label} cannot hold {number!r}, which is infinite there; use a wider dtype")

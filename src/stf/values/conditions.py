@@ -207,7 +207,7 @@ def sample_of(node: Any) -> Any:
         whole = np.result_type(*typed)
         for at, one in enumerate(operands):
             kind = None if isinstance(one, (bool, np.generic)) else np.asarray(one).dtype.kind
-            if kind is not None and whole.kind in kinds[kind]:
+            if kind is not None and whole.kind in kinds.get(kind, ""):
                 operands[at] = whole.type(one)
     with np.errstate(all="ignore"):
         return node.operation(*operands)
