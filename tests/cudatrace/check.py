@@ -102,12 +102,13 @@ def planted(options) -> int:
     from calls import OrderError, Trace
 
     if options.drop:
+        status = 0
         try:
             fork_and_join(Trace(), options.devices, options.drop)
         except OrderError as error:
-            print(error)
-            return FOUND if "is not ordered after" in str(error) else 1
-        return 0
+            print(error, flush=True)
+            status = FOUND if "is not ordered after" in str(error) else 1
+        os._exit(status)  # the context may be left open, and its error at exit is none of the check's
     waits = fork_and_join(Trace(), options.devices, 0)
     found, implied = [], []
     for k in range(1, waits + 1):
