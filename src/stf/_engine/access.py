@@ -101,7 +101,7 @@ class AddressBook:
         return 0
 
     def is_shared(self, data):
-        """Whether a data may only be read since another context has its memory."""
+        """Return whether a data may only be read since another context has its memory."""
         return False
 
     def must_be_alone(self, data):

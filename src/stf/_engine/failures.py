@@ -40,7 +40,7 @@ class Failure:
         return cls(task.label(), task.call_site, exception, task.written(), delivered, task.id)
 
     def is_own(self, task):
-        """Whether it is the failure of this task, and not of one whose results the task needs."""
+        """Return whether it is the failure of this task, and not of one whose results the task needs."""
         return self.number == task.id if self.number else self.label == task.label()
 
     def deliver(self):
@@ -63,7 +63,7 @@ class Failure:
         return f"task {self.label} ({self.site})" if self.site else f"task {self.label}"
 
     def accept(self):
-        """What the task left is good now: keep no frames for those who read it, once the failure is told."""
+        """Take what the task left as good: keep no frames for those who read it, once the failure is told."""
         self.is_accepted = True
         if self.delivered:
             self.forget_frames()
@@ -92,7 +92,7 @@ class Failure:
         return error
 
     def cause(self):
-        """What failures of one cause have in common: the kind of error, and the line that raised it.
+        """Return what failures of one cause share: the kind of error, and the line that raised it.
 
         What they say may differ, as a message may hold a value. It counts where no line is known.
         """
@@ -175,7 +175,7 @@ def number_of(failure):
 
 
 def description_of_kinds(kinds):
-    """How many tasks failed, and of what; the first few causes, with the first task of each."""
+    """Say how many tasks failed, and of what; the first few causes, with the first task of each."""
     texts = []
     for first, *alike in kinds[:NAMED]:
         cause = f"{first.kind}: {text_of(first.exception)}".partition("\n")[0]

@@ -113,7 +113,7 @@ class EngineState:
         return self.queued - self.ran
 
     def calls_host(self):
-        """Whether bodies or callbacks on the host have not ended: they may use the context, and submit more."""
+        """Return whether bodies or callbacks on the host have not ended: they may use the context, and submit more."""
         return self.queued > self.ran or not self.all_done(self.callbacks)
 
     def opened(self):

@@ -26,5 +26,5 @@ class Shown(metaclass=ShownClass):
 
 
 def is_ours(cls: type) -> bool:
-    """Whether a class is defined in stf."""
+    """Return whether a class is defined in stf."""
     return cls.__module__.partition(".")[0] == "stf"

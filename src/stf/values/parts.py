@@ -69,30 +69,17 @@ def leaves(shape: Any) -> int:
 
 
 def replaced_in(whole: Any, views: list[Any], shape: Any) -> str | None:
-    """Where a container that a body was given has something else in the place of a value; None if nowhere."""
+    """Say where a container that a body was given has something else in the place of a value; None if nowhere."""
     if shape is None or shape[0] == "parts":
         return None
     if shape[0] == "plain":
         return None if whole is shape[1] else ""
-    kind, what, parts = shape
-    if kind == "flat" or kind == "sequence":
-        count = parts if kind == "flat" else len(parts)
-        if not isinstance(whole, (list, tuple)) or len(whole) < count:
-            return None  # it was taken apart
-        if len(whole) > count:
-            return f"[{count}]"
-        places = [(f"[{i}]", item) for i, item in enumerate(whole)]
-    elif kind == "dict":
-        places = [(f"[{key!r}]", whole.get(key)) for key in what]
-    elif kind == "dataclass":
-        added = [name for name in getattr(whole, "__dict__", ()) if name not in what[1] and name not in vars(what[0])]
-        if added:
-            return f".{added[0]}"
-        places = [(f".{name}", getattr(whole, name, None)) for name in what[1]]
-    else:
-        return None
+    kind, _, parts = shape
+    places, added = places_in(whole, shape)
+    if added is not None:
+        return added
     first = 0
-    for (name, item), part in zip(places, [None] * parts if kind == "flat" else parts, strict=True):
+    for (name, item), part in zip(places, [None] * parts if kind == "flat" else parts, strict=False):
         count = leaves(part)
         if part is not None:
             inner = replaced_in(item, views[first : first + count], part)
@@ -102,6 +89,22 @@ def replaced_in(whole: Any, views: list[Any], shape: Any) -> str | None:
             return name
         first += count
     return None
+
+
+def places_in(whole: Any, shape: Any) -> tuple[list[tuple[str, Any]], str | None]:
+    """Return the items of a container with their places, and the place of one that was added; none if it is apart."""
+    kind, what, parts = shape
+    if kind == "dict":
+        return [(f"[{key!r}]", whole.get(key)) for key in what], None
+    if kind == "dataclass":
+        known = getattr(whole, "__dict__", ())
+        added = [name for name in known if name not in what[1] and name not in vars(what[0])]
+        items = [(f".{name}", getattr(whole, name, None)) for name in what[1]]
+        return items, f".{added[0]}" if added else None
+    count = parts if kind == "flat" else len(parts)
+    if kind not in ("flat", "sequence") or not isinstance(whole, (list, tuple)) or len(whole) < count:
+        return [], None
+    return [(f"[{i}]", item) for i, item in enumerate(whole)], f"[{count}]" if len(whole) > count else None
 
 
 def libraries(shape: Any, outside: Any, within: Any) -> list[Any]:
