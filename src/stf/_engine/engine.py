@@ -21,7 +21,7 @@ from stf._engine.task import TaskCore
 from stf._engine.versions import Outcome, is_open
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
-from stf.errors import CaptureError, ContextClosedError, ContextMismatchError, OutOfMemoryError
+from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
 
 if not cython.compiled:
     from stf._engine.task import note_reader
@@ -45,7 +45,7 @@ class Engine(EngineState):
         if self.dropped or self.closed is not None:
             try:
                 if self.closed is not None:
-                    raise ContextClosedError(self.closed)
+                    raise thread_turns.closed_error(self)
                 if not self.scope.records:
                     retiring.drain(self)
             except BaseException:

@@ -153,12 +153,12 @@ def poisoned_text(labels, who):
 
 def raise_failures(failures):
     """Raise what failed: one error, or a group that has one for each cause; tasks come as they were submitted."""
+    if not failures:
+        return
     kinds = {}
     for failure in sorted(failures, key=number_of):
         failure.delivered = True
         kinds.setdefault(failure.cause(), []).append(failure)
-    if not kinds:
-        return
     text = description_of_kinds(list(kinds.values()))
     errors = [first.error(alike) for first, *alike in kinds.values()]
     error = errors[0] if len(failures) == 1 else ExceptionGroup(text, errors)

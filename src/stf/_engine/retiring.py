@@ -518,9 +518,9 @@ def forget_all(engine: EngineState):
         engine.gate.leave()
 
 
-def abandon(engine: EngineState, port, description):
+def abandon(engine: EngineState, port, reason):
     """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
-    engine.closed = description
+    engine.closed = reason
     engine.gate = Gate()
     engine.root = engine.port = engine.root_scope.port = port
     engine.coherency.enter(engine.root_scope)

@@ -116,6 +116,11 @@ def must_not_end(engine: EngineState):
         raise ContextClosedError(f"{engine.context()!r} is being finalized by another thread; make a new one")
 
 
+def closed_error(engine: EngineState):
+    """Return the error for who uses a context that was finalized, or forked."""
+    return ContextClosedError(f"{engine.context()!r} {engine.closed}")
+
+
 def await_others(engine: EngineState):
     """Before a context ends: wait for tasks that other threads have open, and shortly for what they record.
 

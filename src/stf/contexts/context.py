@@ -344,8 +344,8 @@ class Context(Shown, ContextCore):
     def _abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""
         self._finished = True
-        description = "forked: this context belongs to the parent process; make a new one in the child"
-        retiring.abandon(self.engine, ClosedPort(description), description)
+        reason = "was forked: it belongs to the parent process; make a new one in the child"
+        retiring.abandon(self.engine, ClosedPort(f"{self!r} {reason}"), reason)
 
     def __del__(self) -> None:
         if self._finished is False:

@@ -17,6 +17,11 @@ from stf.tasks.task import ContextCore
 
 log = logging.getLogger("stf")
 
+FINALIZED = (
+    "was finalized: registered arrays hold their results; read other data before its end, or make a new one with "
+    "stf.context()"
+)
+
 
 def finalize(context: ContextCore) -> None:
     """Run everything, write back, release; calling it again does nothing.
@@ -121,16 +126,9 @@ def give_up(context: ContextCore) -> None:
 
 def close(context: ContextCore) -> None:
     """Give the port and the driver back; the context is finalized."""
-    try:
-        description = (
-            f"{context!r} was finalized: registered arrays hold their results; read other data before its end, or "
-            "make a new one with stf.context()"
-        )
-    except MemoryError:
-        description = "the context was finalized; make a new one with stf.context()"
     with context.engine.gate:  # what begins beside this has seen that it ends, or sees this
         context._finished = True
-        context.engine.closed = description
+        context.engine.closed = FINALIZED
     try:
         lifetime.forget(context)
         context._driver.ignore_loss(context._suspects)

@@ -24,7 +24,7 @@ def check_array(context: ContextCore, data: Any) -> None:
 def must_be_open(context: ContextCore) -> None:
     """Raise if the context was finalized."""
     if context.engine.closed is not None:
-        raise ContextClosedError(context.engine.closed)
+        raise thread_turns.closed_error(context.engine)
 
 
 def must_not_be_in_a_body(context: ContextCore, what: str) -> None:
