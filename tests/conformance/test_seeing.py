@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -12,11 +13,17 @@ import time
 
 import numpy as np
 import pytest
+from dotfile import parse_dot, unescaped
 from helpers import is_cuda, needs_graphviz, queued, report_content
+from ordering import Order
 
 import stf
+from stf._drivers.wrappers.wrapping import WrappingDriver
+from stf.contexts.context import Context
 from stf.contexts.observing import write_pictures
-from stf.observe import DotRecorder, Observers, draw
+from stf.devices.make import make_driver
+from stf.devices.spec import parse_devices
+from stf.observe import DotRecorder, Observers, draw, run
 from stf.observe.html import fitting_depth, graph_picture, table
 from stf.observe.why import waits_of
 
@@ -31,6 +38,11 @@ def add(x: stf.ReadWrite, amount=1):
 @stf.task
 def combine(x: stf.Read, y: stf.Read, z: stf.Write):
     z[:] = x + y
+
+
+@stf.task
+def mix(x: stf.Read, y: stf.ReadWrite):
+    y += x[0]
 
 
 @stf.task
@@ -205,20 +217,107 @@ def test_why_of_something_else(thing):
         stf.why(thing)
 
 
-def test_why_agrees_with_the_task_graph():
-    """Without transitive reduction, the edges of the graph are what `waits_of` says, over random programs."""
+@pytest.mark.parametrize("devices", ["cpu", "cpu:3"])
+def test_the_recorded_order_is_that_of_the_rule(devices):
+    """Tasks, pictures and `why` have the order that accesses ask for, over random programs with copies."""
     rng = np.random.default_rng(5)
-    with stf.context(devices="cpu", observe="dot") as ctx:
+    with stf.context(devices=devices, observe="dot") as ctx:
         data = [ctx.logical_data(np.zeros(1), name=f"d{i}") for i in range(5)]
-        for _ in range(200):
+        orders = [Order() for _ in data]
+        expected = []
+        for index in range(300):
             chosen = rng.choice(5, size=rng.integers(1, 4), replace=False)
-            with ctx.task(*(getattr(data[i], ("read", "write", "rw")[rng.integers(3)])() for i in chosen)):
+            modes = rng.integers(1, 4, size=len(chosen))
+            accesses = [
+                (None, data[i].read, data[i].write, data[i].rw)[m]() for i, m in zip(chosen, modes, strict=True)
+            ]
+            with ctx.task(int(rng.integers(len(ctx.devices))), *accesses):
                 pass
+            waited = (orders[i].take(index, m, "") for i, m in zip(chosen, modes, strict=True))
+            expected.append(set().union(*waited) - {index})
+        before = []  # of each task, all that come before it
+        for waited in expected:
+            before.append(waited.union(*(before[number] for number in waited)))
         recorder = ctx._dot
         graph = recorder.graph(keep_redundant=True)
-        for index in range(200):
-            waits = waits_of(recorder.tasks, index)
-            assert graph.predecessors[index] == sorted({n for w in waits for n in (*w.writers, *w.readers)})
+        for index in range(300):
+            waits, elsewhere = waits_of(recorder, index)
+            found = set(graph.predecessors[index])
+            assert expected[index] <= found <= before[index] and not elsewhere
+            assert {n for w in waits for n in (*w.writers, *w.readers)} == found
+            assert found == expected[index] or devices != "cpu"
+
+
+class NotingDriver(WrappingDriver):
+    """Knows how many bytes it was asked to copy, by the number of the operation."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.copied = {}
+
+    def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):
+        self.copied[number] = math.prod(shape) * itemsize
+        return self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep, number)
+
+
+@pytest.mark.parametrize("hostile", [None, 3])
+@pytest.mark.parametrize("devices", ["cpu:2", "cpu:4"])
+def test_each_copy_is_told_with_its_own_data(devices, hostile, monkeypatch):
+    """Of arrays of pairwise different sizes: a span names the data of which the driver copied so many bytes."""
+    monkeypatch.setattr(stf.config, "hostile", hostile)
+    spec = parse_devices(devices)
+    driver = NotingDriver(make_driver(spec))
+    with Context(spec, observe=True, driver=driver) as ctx:
+        sizes = range(1, 51)
+        arrays = [ctx.logical_data(np.zeros(size), name=f"a{size}", write_back=False) for size in sizes]
+        rng = np.random.default_rng(7)
+        for _ in range(1000):
+            one, other = rng.choice(50, size=2, replace=False)
+            mix.on(int(rng.integers(spec.count)))(arrays[one], arrays[other])
+        ctx.synchronize()
+        found, numbers = run.collect(ctx._dot, ctx._trace), [asked.number for asked in ctx._trace.operations]
+        events = [event for event in ctx.trace()["traceEvents"] if event.get("cat") == "copy"]
+    spans = [span for span in found.spans if span.category == "copy"]
+    assert len(spans) == len(events) == len(driver.copied) > 700
+    for span in spans:
+        operation = found.operations[span.operation]
+        nbytes = 8 * int(span.name.removeprefix("copy a"))
+        assert nbytes == operation.nbytes == driver.copied[numbers[span.operation]]
+        assert found.tasks[operation.task].name == "mix" and operation.target == f"device({span.device})"
+    for event in events:
+        told = event["args"]
+        assert event["name"] == f"copy {told['data']}" == f"copy a{told['bytes'] // 8}"
+        assert told["from"] != told["to"] and told["task"] > 0
+
+
+def test_what_used_the_memory_before_is_waited_for():
+    """An array that is registered again, and tiles of one, come after what used the memory, and `why` says so."""
+    X, goes_on = np.zeros(4), threading.Event()
+
+    @stf.task
+    def slow(x: stf.ReadWrite):
+        goes_on.wait(30)
+        x += 1
+
+    with stf.context(devices="cpu", observe=True) as ctx:
+        x = ctx.logical_data(X, name="x")
+        slow(x)
+        del x
+        y = ctx.logical_data(X, name="y")
+        quick = add.named("quick")(y)
+        goes_on.set()
+        with y.tiles(2) as (low, high):
+            add.named("low")(low)
+            add.named("high")(high)
+        add.named("last")(y)
+        ctx.synchronize()
+        picture = parse_dot(ctx.dot())
+        title = {node: unescaped(label["label"]).split("\n")[0] for node, label in picture.nodes.items()}
+        edges = {(title[source], title[target]) for source, target, _ in picture.edges}
+        assert edges == {("slow", "quick"), ("quick", "low"), ("quick", "high"), ("low", "last"), ("high", "last")}
+        assert "comes after task 'slow' (test_seeing.py:" in ctx.why("quick")
+        assert lines(ctx.why(quick)) == lines(ctx.why("quick")) == lines(stf.why(quick))
+        assert "which used the same memory" in ctx.why("low") and "#-1" not in ctx.why("last")
 
 
 # -- reports -------------------------------------------------------------------------------------------------------

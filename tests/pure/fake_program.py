@@ -6,21 +6,22 @@ import random
 from types import SimpleNamespace
 
 from dotfile import Picture, parse_dot, unescaped
+from ordering import ACC, RW, Order, R, W
 
 from stf.observe import DotRecorder
-
-R, W, RW, ACC = 1, 2, 3, 4
 
 Edges = set[tuple[str, str]]
 
 
 class Program:
-    """Submits fake tasks to a recorder."""
+    """Submits fake tasks to a recorder, in the order of the rule that the engine keeps."""
 
     def __init__(self) -> None:
         self.recorder = DotRecorder()
         self.next_id = 0
+        self.operations = 0
         self.data_ids: dict[str, int] = {}
+        self.orders: dict[str, Order] = {}
 
     def data_id(self, name: str) -> int:
         return self.data_ids.setdefault(name, len(self.data_ids))
@@ -29,6 +30,7 @@ class Program:
         self.next_id += 1
         device = int(place[7:-1]) if place.startswith("device(") else -1
         named = [SimpleNamespace(data_id=self.data_id(name), data_name=name, mode=mode) for name, mode in accesses]
+        waits = [self.orders.setdefault(name, Order()).take(self.next_id, mode, place) for name, mode in accesses]
         self.recorder.task(
             SimpleNamespace(
                 id=self.next_id,
@@ -38,12 +40,16 @@ class Program:
                 device=device,
                 accesses=named,
                 call_site=f"program.py:{self.next_id}",
+                waits_for=sorted(set().union(*waits) - {self.next_id}),
             )
         )
         return self.next_id
 
     def operation(self, kind: str, name: str, source: str, target: str, task_id: int) -> None:
-        self.recorder.operation(kind, self.data_id(name), name, source, target, 4096, task_id)
+        self.operations += 1
+        waits = self.orders.setdefault(name, Order()).move(self.operations, kind, source, target)
+        told = (kind, self.data_id(name), name, source, target, 4096, task_id, self.operations, tuple(waits))
+        self.recorder.operation(*told)
 
     def picture(self, **options: object) -> Picture:
         return parse_dot(self.recorder.to_dot(**options))

@@ -73,7 +73,9 @@ def make_times(records: Recorded) -> Any:
 
 def task(ident: int, name: str, **more: Any) -> SimpleNamespace:
     common = {"id": ident, "symbol": name, "kind": "task", "place_name": "device(0)", "device": 0}
-    return SimpleNamespace(**(common | {"accesses": [], "call_site": "a.py:1", "runs_later": False} | more))
+    return SimpleNamespace(
+        **(common | {"accesses": [], "call_site": "a.py:1", "runs_later": False, "waits_for": ()} | more)
+    )
 
 
 def test_kernels_are_of_the_task_that_submitted_them(records: Recorded) -> None:

@@ -36,21 +36,22 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Run:
             for i, n, m in accesses
         ]
         common = {"id": ident, "symbol": name, "kind": "task", "place_name": place, "device": device}
-        return SimpleNamespace(**common, accesses=uses, call_site=f"program.py:{10 + ident}")
+        waits_for = {2: (1, -3)}.get(ident, ())
+        return SimpleNamespace(**common, accesses=uses, call_site=f"program.py:{10 + ident}", waits_for=waits_for)
 
-    at(1_000, "operation", "alloc", 1, "x", "device(0)", "device(0)", 24, 1)
+    at(1_000, "operation", "alloc", 1, "x", "device(0)", "device(0)", 24, 1, 1, ())
     at(1_100, "task", task(1, "first(0)", "device(0)", 0, (1, "x", 2)))
-    at(1_200, "operation", "alloc", 2, HOSTILE, "device(0)", "device(0)", 24, 2)
-    at(1_300, "operation", "copy", 2, HOSTILE, "host", "device(0)", 24, 2)
+    at(1_200, "operation", "alloc", 2, HOSTILE, "device(0)", "device(0)", 24, 2, 2, ())
+    at(1_300, "operation", "copy", 2, HOSTILE, "host", "device(0)", 24, 2, 3, (-2,))
     at(1_400, "task", task(2, HOSTILE, "device(0)", 0, (1, "x", 1), (2, HOSTILE, 3)))
     at(1_500, "task", task(3, "other", "host", -1))
     at(1_600, "task", task(4, "never", "host", -1))
     at(1_700, "ran", 1, "first(0)", 0, COMPUTE, 2_000, 5_000, "task")
-    at(1_700, "ran", 0, "copy", 0, COPY_IN, 4_000, 6_000, "copy")
+    at(1_700, "ran", 0, "copy", 0, COPY_IN, 4_000, 6_000, "copy", 3)
     at(1_700, "ran", 2, HOSTILE, 0, COMPUTE, 6_500, 6_500, "task")
     at(1_700, "ran", 3, "other", -1, 0, 2_000, 5_000, "task")
     at(1_700, "ran", 3, "other", -1, 0, 3_000, 6_000, "task")
-    at(9_000, "operation", "free", 1, "x", "device(0)", "device(0)", 24, 0)
+    at(9_000, "operation", "free", 1, "x", "device(0)", "device(0)", 24, 0, 4, (2,))
     return collect(dot, trace)
 
 

@@ -112,6 +112,7 @@ def test_removed_data_leave_no_order_for_the_next_with_that_id() -> None:
     program.task("t1", ("X", W))
     program.recorder.data_removed(program.data_id("X"))
     program.operation("free", "X", "device(0)", "device(0)", 0)
+    program.orders.clear()
     program.task("t2", ("X", W))
     assert program.edges() == set()
     assert program.edges(ignore_prereqs=False) == {("t1", "o1")}
@@ -130,6 +131,7 @@ def test_names_given_after_the_first_use_are_shown() -> None:
                 device=-1,
                 accesses=[access],
                 call_site="",
+                waits_for=(),
             )
         )
     picture = parse_dot(recorder.to_dot())

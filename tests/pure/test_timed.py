@@ -50,10 +50,10 @@ def test_tasks_and_copies_are_spans(ctx):
         pass
     assert stamps.count == 6
     stamps.known = 5
-    assert ctx.engine.port.take() == [((0, "copy x"), 1, 1, 0, 10), ((1, "first"), 1, 0, 20, 30)]
+    assert ctx.engine.port.take() == [((0, "copy x", 2), 1, 1, 0, 10), ((1, "first", 0), 1, 0, 20, 30)]
     assert ctx.engine.port.take() == []
     stamps.known = 6
-    assert ctx.engine.port.take() == [((2, "task"), 1, 0, 40, 50)]
+    assert ctx.engine.port.take() == [((2, "task", 0), 1, 0, 40, 50)]
     collections = stamps.collections
     assert ctx.engine.port.take() == [] and stamps.collections == collections
 
@@ -67,7 +67,7 @@ def test_what_did_not_begin_is_no_span_and_what_failed_is(ctx):
     with pytest.raises(KeyError), ctx.task(0, x.write(), name="fails"):
         raise KeyError
     x.accept()
-    ctx.engine.port.mark(0, (77, "other"))
+    ctx.engine.port.mark(0, (77, "other", 0))
     ctx.engine.port.unmark(78)
     ctx.engine.port.unmark(77)
     with ctx.task(0, x.write(), name="after"):

@@ -58,8 +58,8 @@ class Listener(Observer):
 
 def announce(observer: Observer) -> None:
     observer.task(TASK)
-    observer.operation("copy", 1, "X", "host", "device(0)", 8, 1)
-    observer.ran(1, "t", 0, 0, 0, 1, "task")
+    observer.operation("copy", 1, "X", "host", "device(0)", 8, 1, 4, (2, -3))
+    observer.ran(1, "t", 0, 0, 0, 1, "task", 4)
     observer.failed(1, "ValueError: no", "a.py:2")
     observer.skipped(2, "task 't' failed")
     observer.withdrawn(1)
@@ -70,8 +70,8 @@ def announce(observer: Observer) -> None:
 
 EXPECTED = [
     "task 1",
-    "operation ('copy', 1, 'X', 'host', 'device(0)', 8, 1)",
-    "ran (1, 't', 0, 0, 0, 1, 'task')",
+    "operation ('copy', 1, 'X', 'host', 'device(0)', 8, 1, 4, (2, -3))",
+    "ran (1, 't', 0, 0, 0, 1, 'task', 4)",
     "failed (1, 'ValueError: no', 'a.py:2')",
     "skipped (2, \"task 't' failed\")",
     "withdrawn 1",

@@ -22,7 +22,7 @@ class ClosedPort(Port):
     def stream(self, slot):
         raise ContextClosedError(self.description)
 
-    def copy(self, slot, target, source, unless=None):
+    def copy(self, slot, target, source, unless=None, number=0):
         raise ContextClosedError(self.description)
 
     def fill(self, slot, replica, pattern):

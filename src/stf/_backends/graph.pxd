@@ -31,7 +31,7 @@ cdef class GraphBackend(Port):
     cdef int64_t end(self, int slot) except -1
     cdef int64_t abort(self, int slot) except -1
     cdef bint enqueues(self, int place) noexcept
-    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*, int64_t number=*) except -1
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int call(self, int slot, object body) except -1

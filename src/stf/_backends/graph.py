@@ -139,10 +139,10 @@ class GraphBackend(Port):
     def enqueues(self, place):
         return self.root.enqueues(place)
 
-    def copy(self, slot, target, source, unless=None):
+    def copy(self, slot, target, source, unless=None, number=0):
         target = target.shadow() if target.real is None else target.real
         source = source.shadow() if source.real is None else source.real
-        return self.put(slot, (COPY, target, source))
+        return self.put(slot, (COPY, target, source, number))
 
     def fill(self, slot, replica, pattern):
         if not self.root.enqueues(replica.place) or len(pattern) not in (1, 2, 4, 8, 16):

@@ -19,7 +19,7 @@ cdef class Recorder(LanePort):
     cdef int make_record(self, Lane lane) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
-    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*, int64_t number=*) except -1
     cdef int call(self, int slot, object body) except -1
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1

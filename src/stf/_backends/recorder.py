@@ -71,7 +71,7 @@ class Recorder(LanePort):
             self.note(("fill", slot, replica.place, replica.layout.nbytes))
         return True
 
-    def copy(self, slot, target, source, unless=None):
+    def copy(self, slot, target, source, unless=None, number=0):
         self.copies += 1
         if self.logging:
             self.note(("copy", slot, source.place, target.place, target.layout.nbytes))

@@ -41,7 +41,7 @@ cdef class StreamBackend(LanePort):
     cdef int begin_readback(self, int slot, Replica replica) except -2
     cdef object end_readback(self, int landing, int64_t nbytes)
     cpdef bint fill(self, int slot, Replica replica, bytes pattern) except -1
-    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*, int64_t number=*) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef object begin_capture(self, int place, object owner)
     cdef int play_captured(self, int slot, object captured) except -1

@@ -313,7 +313,7 @@ class StreamBackend(LanePort):
         lane: Lane = self.lanes[slot]
         return self.driver.handle(lane.stream)
 
-    def copy(self, slot, target, source, unless=None):
+    def copy(self, slot, target, source, unless=None, number=0):
         lane: Lane = self.lanes[slot]
         if source.home or target.home:
             self.pin(source)
@@ -327,6 +327,7 @@ class StreamBackend(LanePort):
             target.layout.shape,
             target.layout.itemsize,
             (target.owner, source.owner) if unless is None else (target.owner, source.owner, unless),
+            number,
         )
         return 0
 

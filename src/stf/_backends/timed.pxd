@@ -13,5 +13,5 @@ cdef class TimedBackend(StreamBackend):
     cpdef int unmark(self, int64_t task_id) except -1
     cpdef list take(self)
     cdef int64_t end(self, int slot) except -1
-    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*) except -1
+    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*, int64_t number=*) except -1
     cpdef int shutdown(self) except -1

@@ -20,7 +20,10 @@ if not cython.compiled:
 
 
 class TimedBackend(StreamBackend):
-    """Slots that are stamped. ``(what, device, kind of lane, first stamp, last stamp)`` is a span."""
+    """Slots that are stamped. ``(what, device, kind of lane, first stamp, last stamp)`` is a span.
+
+    `what` is the number of a task or 0, a name, and the number of an operation or 0.
+    """
 
     def __init__(self, driver, width, owns_driver=True):
         StreamBackend.__init__(self, driver, width, owns_driver)
@@ -30,7 +33,7 @@ class TimedBackend(StreamBackend):
         self.reported = []
 
     def mark(self, slot, what):
-        """From here on the work on `slot`, of a device, is that of `what`: (task id, name)."""
+        """From here on the work on `slot`, of a device, is that of `what`: (task id, name, 0)."""
         lane: Lane = self.lanes[slot]
         if lane.place > 0:
             self.begun[slot] = (what, self.stamps.put(lane.stream))
@@ -50,14 +53,14 @@ class TimedBackend(StreamBackend):
             self.spans.append((what, self.device_at(lane.place), lane.kind, first, self.stamps.put(lane.stream)))
         return LanePort.end(self, slot)
 
-    def copy(self, slot, target, source, unless=None):
-        if slot in self.begun:  # a task's own work
+    def copy(self, slot, target, source, unless=None, number=0):
+        if slot in self.begun and number == 0:  # a task's own work
             return StreamBackend.copy(self, slot, target, source, unless)
         lane: Lane = self.lanes[slot]
         first = self.stamps.put(lane.stream)
-        StreamBackend.copy(self, slot, target, source, unless)
+        StreamBackend.copy(self, slot, target, source, unless, number)
         if first >= 0:
-            what = (0, f"copy {source.data.name}" if source.data.name else "copy")
+            what = (0, f"copy {source.data.name}" if source.data.name else "copy", number)
             kind = COPY_OUT if target.place == 0 else COPY_IN  # a short one may be on a lane for computing
             self.spans.append((what, self.device_at(lane.place), kind, first, self.stamps.put(lane.stream)))
         return 0

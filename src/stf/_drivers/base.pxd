@@ -43,7 +43,7 @@ cdef class Driver:
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cpdef object owner(self, int64_t address)
-    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep, int64_t number=*) except -1
     cpdef bint fill(self, int stream, int64_t target, tuple strides, tuple shape, bytes pattern) except -1
     cpdef int may_use(self, int device, int other, int64_t address, int64_t nbytes, object owner) except -1
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=*) except -1

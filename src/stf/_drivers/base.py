@@ -131,7 +131,7 @@ class Driver:
         """The Python object that keeps an allocation alive, if there is one."""
         return None
 
-    def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep):
+    def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):
         """Copy a strided array; `keep` is kept alive until the copy is done.
 
         That is the owners of target and source, and perhaps what is called when the stream gets there: if that returns

@@ -39,6 +39,7 @@ class Driver:
         shape: tuple[int, ...],
         itemsize: int,
         keep: Any,
+        number: int = 0,
     ) -> int: ...
     def fill(
         self, stream: int, target: int, strides: tuple[int, ...], shape: tuple[int, ...], pattern: bytes

@@ -12,6 +12,6 @@ cdef class CpuDriver(QueueDriver):
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
     cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cpdef object owner(self, int64_t address)
-    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep, int64_t number=*) except -1
     cpdef object handle(self, int stream)
     cdef int perform(self, Stream stream, Op op) except -1

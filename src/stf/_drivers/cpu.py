@@ -55,8 +55,8 @@ class CpuDriver(QueueDriver):
         self.copy_watcher = None
         self.live_allocations = 0
 
-    def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep):
-        op = make_op(COPY, (target, target_strides, source, source_strides, shape, itemsize, keep))
+    def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):
+        op = make_op(COPY, (target, target_strides, source, source_strides, shape, itemsize, keep, number))
         self.gate.enter()
         try:
             self.push(self.streams[stream], op)
@@ -65,7 +65,7 @@ class CpuDriver(QueueDriver):
         return 0
 
     def watch_copies(self, watcher):
-        """Call ``watcher(device, thread, start_ns, end_ns)`` after each copy."""
+        """Call ``watcher(number, device, thread, start_ns, end_ns)`` after each copy."""
         self.copy_watcher = watcher
 
     def statistics(self):
@@ -126,7 +126,8 @@ class CpuDriver(QueueDriver):
             start = time.perf_counter_ns()
             copy_strided(op.body)
             if self.copy_watcher is not None:
-                self.copy_watcher(stream.device, PyThread_get_thread_ident(), start, time.perf_counter_ns())
+                end = time.perf_counter_ns()
+                self.copy_watcher(op.body[7], stream.device, PyThread_get_thread_ident(), start, end)
         elif op.kind == FREE:
             self.release(*op.body)
         return 0
@@ -149,6 +150,6 @@ def array_at(address, shape, strides, dtype):
 
 
 def copy_strided(what):
-    target, target_strides, source, source_strides, shape, itemsize, _ = what
+    target, target_strides, source, source_strides, shape, itemsize = what[:6]
     word = WORDS.get(itemsize) or np.dtype((np.void, itemsize))
     np.copyto(array_at(target, shape, target_strides, word), array_at(source, shape, source_strides, word))

@@ -49,6 +49,7 @@ cdef class Coherency:
     cdef readonly int64_t write_backs
     cdef int64_t tick
     cdef EventSet waits
+    cdef readonly int64_t operations  # how many were numbered, for observers
     cdef readonly TaskCore asking
     cdef int pauses
     cdef list failures
@@ -57,7 +58,9 @@ cdef class Coherency:
     cdef int fetch(self, Data data, Version version, Replica target) except -1
     cdef int transfer(self, Data data, Version version, Replica source, Replica target, object unless=*) except -1
     cdef CopyCount count_of(self, int pair)
-    cdef int count_copy(self, Data data, int source, int target, int64_t nbytes) except -1
+    cdef int64_t number_operation(self) noexcept
+    cdef int count_copy(self, Data data, int source, int target, int64_t nbytes, int64_t number, list before) except -1
+    cdef int note(self, str kind, Data data, int source, int target, int64_t nbytes, int64_t number, list before) except -1
     cdef int allocate(self, Data data, Replica replica, int slot) except -1
     cdef int make_room(self, Pool pool, int64_t nbytes, Data data, int slot) except -1
     cdef bint reuse(self, Replica replica, int slot, Pool pool) except -1

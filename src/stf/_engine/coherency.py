@@ -99,7 +99,7 @@ class Coherency:
         self.observer = None
         self.copies, self.last_count = {}, None
         self.write_backs = 0
-        self.tick = 0
+        self.tick = self.operations = 0
         self.waits = EventSet()
         self.asking = None
         self.pauses = 0
@@ -127,6 +127,8 @@ class Coherency:
             elif not replica.has_memory():
                 self.allocate(data, replica, slot)
             self.port.join(slot, replica.ready)
+            if self.asking is not None:
+                self.asking.add_predecessors(replica.ready)
         except BaseException:
             replica.pins -= 1
             raise
@@ -173,12 +175,15 @@ class Coherency:
         self.waits.update(version.writers)
         self.waits.update(source.ready)
         self.waits.update(target.ready)
+        before = self.waits.names
         slot = self.port.begin(source.place if outwards else target.place, self.waits, kind)
         try:
             if not target.has_memory():
                 self.allocate(data, target, slot)
+                before = joined(before, target.ready.names)
+            number: cython.longlong = self.number_operation()
             if data.layout.interface is None:
-                self.port.copy(slot, target, source, unless)
+                self.port.copy(slot, target, source, unless, number)
             else:
                 self.port.call(slot, self.interface_copy(data, version, source, target))
         except BaseException:
@@ -189,9 +194,12 @@ class Coherency:
         target.ready.clear()
         target.ready.add(event)
         version.readers.add(event)
+        if number:
+            target.ready.name(-number)
+            version.readers.name(-number)
         if unless is None:
             version.share(source, target)
-        self.count_copy(data, source.place, target.place, target.layout.nbytes)
+        self.count_copy(data, source.place, target.place, target.layout.nbytes, number, before)
         return 0
 
     def interface_copy(self, data: Data, version: Version, source: Replica, target: Replica):
@@ -202,7 +210,14 @@ class Coherency:
         site = "" if asked is None else asked.call_site
         return InterfaceCopy(data, source.instance, target.instance, outcome, site, self.failures)
 
-    def count_copy(self, data, source, target, nbytes):
+    def number_operation(self):
+        """Return the number of the next operation, by which its driver and observers know it; 0 if nobody observes."""
+        if self.observer is None:
+            return 0
+        self.operations += 1
+        return self.operations
+
+    def count_copy(self, data, source, target, nbytes, number, before):
         """Count a copy between two places, note it in the data's own log, and tell the observer."""
         pair: cython.int = source << 16 | target
         count = self.last_count
@@ -215,9 +230,7 @@ class Coherency:
         elif len(data.log) >= LOG_LENGTH:
             del data.log[: LOG_LENGTH // 2]
         data.log.append(logged(source, target, self.asking))
-        if self.observer is not None:
-            self.note("copy", data, source, target, nbytes)
-        return 0
+        return self.note("copy", data, source, target, nbytes, number, before)
 
     def count_of(self, pair):
         """The count of the copies between two places."""
@@ -251,7 +264,10 @@ class Coherency:
         pool.peak = max(pool.peak, pool.live())
         pool.allocations += 1
         pool.allocated_bytes += nbytes
-        self.note("alloc", data, replica.place, replica.place, nbytes)
+        number: cython.longlong = self.number_operation()
+        if number:
+            replica.ready.name(-number)
+            self.note("alloc", data, replica.place, replica.place, nbytes, number, None)
         return 0
 
     def make_room(self, pool, nbytes, data, slot):
@@ -380,7 +396,8 @@ class Coherency:
             if replica.state != INVALID and version.valid == 1:
                 self.spill(replica.data, version, replica)
             pool.evictions += 1
-            self.note("evict", replica.data, replica.place, replica.place, replica.layout.nbytes)
+            number: cython.longlong = self.number_operation()
+            self.note("evict", replica.data, replica.place, replica.place, replica.layout.nbytes, number, None)
             freed.add(self.discard(version, replica, True))
         return excess <= 0
 
@@ -446,6 +463,7 @@ class Coherency:
         elif replica.has_memory() and not replica.home:
             self.waits.clear()
             self.add_uses(version, replica, self.waits)
+            before = self.waits.names
             if replica.layout.interface is None and not want_event and pool.spares(replica.layout.nbytes):
                 self.keep_spare(replica, pool)
             elif replica.layout.interface is None:
@@ -454,7 +472,8 @@ class Coherency:
                     pool.leave(event, replica.layout.nbytes)
             pool.used -= replica.layout.nbytes
             pool.frees += 1
-            self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes)
+            number: cython.longlong = self.number_operation()
+            self.note("free", replica.data, replica.place, replica.place, replica.layout.nbytes, number, before)
         elif replica.home:
             what = self.port.disown(replica)
             if what is not None and not version.is_untouched():
@@ -495,7 +514,8 @@ class Coherency:
             return 0
         self.fetch(data, version, home)
         self.write_backs += 1
-        self.note("write_back", data, home.place, home.place, home.layout.nbytes)
+        number: cython.longlong = self.number_operation()
+        self.note("write_back", data, home.place, home.place, home.layout.nbytes, number, home.ready.names)
         return 1
 
     def offer_home(self, data):
@@ -602,13 +622,20 @@ class Coherency:
             scope = scope.parent
         return ", ".join(names) or "a copy"
 
-    def note(self, kind, data: Data, source, target, nbytes):
-        """Tell the observer about an internal operation."""
+    def note(self, kind, data: Data, source, target, nbytes, number, before):
+        """Tell the observer about an internal operation, and the numbers of what it waits for."""
         if self.observer is not None:
             task_id = self.asking.id if self.asking is not None else 0
             name = data.name or f"data{data.id}"
             start, end = self.places[source].name, self.places[target].name
-            self.observer.operation(kind, data.id, name, start, end, nbytes, task_id)
+            waits_for = tuple(sorted(set(before or ())))
+            self.observer.operation(kind, data.id, name, start, end, nbytes, task_id, number, waits_for)
+        return 0
+
+
+def joined(numbers, more):
+    """Return the numbers of two lists, either of which may be None."""
+    return [*(numbers or ()), *(more or ())]
 
 
 class CopyCount:

@@ -452,6 +452,8 @@ class Engine(EngineState):
         self.port.rewritten = rewritten
         task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else COMPUTE)
         self.next_task += 1
+        if self.observer is not None:
+            task.add_predecessors(waits)
         if missing:
             self.provide_all(task)
         if task.kind != "task" and not task.is_single_launch:
@@ -559,6 +561,8 @@ class Engine(EngineState):
                     replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
+        if self.observer is not None:
+            self.name_end(task)
         if self.observer is not None and not (outcome is not None and outcome.pending):  # else its worker says so
             self.observer.ended(task.id)
         if not wrote and not self.scope.records:
@@ -572,6 +576,18 @@ class Engine(EngineState):
         self.let_go(task)
         if self.claim_queue:
             claims.wake_claimants(self)
+        return 0
+
+    def name_end(self, task):
+        """Let the number of a task that has ended go with its event, for observers."""
+        if task.is_single_launch:  # of tasks that they know
+            return 0
+        for item in task.uses:
+            use: Access = item
+            if use.mode & WRITE:
+                use.core.version.writers.name(task.id)
+            elif use.mode & READ:
+                use.core.version.readers.name(task.id)
         return 0
 
     def let_go(self, task):

@@ -153,3 +153,21 @@ def keep_frozen(engine: Engine, data: Data):
     """A loan whose end nobody can call any more: who waits for it gets an error."""
     data.version.frozen_by = 0
     claims.wake_claimants(engine)
+
+
+def number_loan(engine: Engine, data: Data, mode, begun):
+    """Return the number of a loan, or of the end of the one that `begun` is of; and of what it comes after."""
+    engine.gate.enter()
+    try:
+        version = data.version
+        number: cython.longlong = engine.coherency.number_operation()
+        events = EventSet()
+        events.update(version.writers)
+        if mode & WRITE:
+            events.update(version.readers)
+        if begun:
+            events.name(-begun)
+            (version.writers if mode & WRITE else version.readers).name(-number)
+        return number, tuple(events.names or ())
+    finally:
+        engine.gate.leave()

@@ -114,7 +114,7 @@ def put(engine, task, data, version, replica):
     pool.tasks += 1
     engine.kinds.add("wait", 1)
     coherency.asking = task
-    coherency.count_copy(data, replica.place, 0, data.layout.nbytes)
+    coherency.count_copy(data, replica.place, 0, data.layout.nbytes, 0, None)  # nobody observes
     coherency.asking = None
     return landing
 

@@ -65,8 +65,12 @@ def finish_partials(engine: EngineState, task: TaskCore, event, outcome):
         version = use.core.version
         version.accumulators -= 1
         partial.open = partial.needs_fill = False
+        contributors = partial.events.names
         partial.events.clear()
         partial.events.add(event)
+        if engine.observer is not None:
+            partial.events.name_all(contributors or [])
+            partial.events.name(task.id)
         version.wrote = task.symbol
         version.wrote_code = task.code
         version.wrote_lasti = task.lasti
@@ -158,6 +162,8 @@ def fold(engine: EngineState, data: Data, place, partials, op):
     version.claims = -1
     task.claimed = 1
     staged = []
+    for item in partials:
+        task.add_predecessors(cython.cast(Partial, item).events)
     try:
         engine.start(task)
         sources = [stage_partial(engine, task, item, staged) for item in partials]
@@ -261,7 +267,11 @@ def stage_partial(engine: EngineState, task: TaskCore, partial: Partial, staged)
     replica = Replica(partial.replica.data, place, partial.replica.layout)
     engine.coherency.allocate(replica.data, replica, task.slot)
     staged.append(replica)
-    engine.port.copy(task.slot, replica, partial.replica)
+    number: cython.longlong = engine.coherency.number_operation()
+    engine.port.copy(task.slot, replica, partial.replica, None, number)
+    engine.coherency.count_copy(
+        replica.data, partial.replica.place, place, replica.layout.nbytes, number, partial.events.names
+    )
     return replica
 
 

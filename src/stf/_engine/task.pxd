@@ -71,6 +71,7 @@ cdef class TaskCore:
     cdef readonly list cores  # the data of these, while it is open
     cdef int64_t written_mask  # which of these it writes
     cdef list partials  # what it adds, with the operators
+    cdef list predecessors  # for observers: numbers of the tasks, and with a minus sign of the operations, it waits for
     cdef readonly int slot  # of the port, while it is open
     cdef readonly int64_t event  # its end, once it has ended; RECORDED or GATHERED if it was recorded
     cdef public object later  # the events after which a gathered task is done, once somebody has asked
@@ -106,6 +107,7 @@ cdef class TaskCore:
     cdef public list views  # its arrays, for a body that asks it
     cdef public int bodies  # how many run that may ask for these
     cdef int find_site(self) except -1
+    cdef int add_predecessors(self, EventSet events) except -1
     cdef int position_of(self, int index) except -2
     cdef Replica replica_at(self, int index)
     cdef Replica recorded_replica(self, int index)

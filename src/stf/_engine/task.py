@@ -10,6 +10,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, Data
+from stf._port.events import EventSet
 from stf._support.call_sites import site_text
 from stf.errors import not_copied
 
@@ -94,10 +95,11 @@ class TaskCore:
     def record(self, section):
         """What observers keep of a task, in a section: of it they make text when somebody asks.
 
-        The section, the id, name, kind, place, device, code and offset of the line that submitted it, and of each
-        access (data << 3 | mode) and the name of the data.
+        The section, the id, name, kind, place, device, code and offset of the line that submitted it, the numbers of
+        what it waits for, and of each access (data << 3 | mode) and the name of the data.
         """
         found = [section, self.id, self.symbol, self.kind, self.place_name, self.where - 1, self.code, self.lasti]
+        found.append(self.waits_for)
         for item in self.accesses:
             access: Access = item
             found.append(access.core.id << 3 | access.mode)
@@ -105,6 +107,26 @@ class TaskCore:
         record: tuple = tuple(found)
         untrack_tuple(record)
         return record
+
+    @property
+    def waits_for(self):
+        """Return the numbers of the tasks, and with a minus sign of the operations, that it waits for.
+
+        They are known to observers only, when they are told of the task.
+        """
+        if self.predecessors is None:
+            return ()
+        numbers: tuple = tuple(sorted(set(self.predecessors)))
+        untrack_tuple(numbers)
+        return numbers
+
+    def add_predecessors(self, events: EventSet):
+        """Add what ends with events that it waits for, where somebody observes."""
+        if events.names is not None:
+            if self.predecessors is None:
+                self.predecessors = []
+            self.predecessors.extend(events.names)
+        return 0
 
     @property
     def is_open(self):

@@ -44,7 +44,6 @@ def cut(engine: EngineState, parent: Data, tile: Data, home: Replica):
     version.outcome = outer.outcome
     tile.parent = parent
     parent.tiles += 1
-    tell(engine, tile, False)
 
 
 def join(engine: EngineState, tile: Data):
@@ -69,15 +68,6 @@ def join(engine: EngineState, tile: Data):
         outer.unwritten_tiles = False
         if parent.is_dropped and not parent.recorded and not parent.released:
             engine.dropped.append(parent)
-    tell(engine, tile, True)
-
-
-def tell(engine: EngineState, tile: Data, joined):
-    """Tell the observer that a tile was cut or joined."""
-    if engine.observer is not None:
-        parent = tile.parent
-        names = [data.name or f"data{data.id}" for data in (parent, tile)]
-        engine.observer.tiled(joined, parent.id, names[0], tile.id, names[1])
 
 
 def whole(data: Data):

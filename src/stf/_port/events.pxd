@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from libc.stdlib cimport malloc, realloc, free
 
@@ -5,15 +6,20 @@ cdef enum:
     LANE_SHIFT = 44
     INLINE_EVENTS = 8
 
+@cython.no_gc
 cdef class EventSet:
     cdef int64_t[INLINE_EVENTS] inline_items
     cdef int64_t* items
     cdef readonly int count
     cdef int capacity
+    cdef readonly list names  # numbers of what ends with the events, for observers; None where nobody observes
     cpdef int add(self, int64_t event) except -1
     cdef int append(self, int64_t event) except -1
     cpdef int update(self, EventSet other) except -1
     cpdef int clear(self) except -1
+    cdef int name(self, int64_t number) except -1
+    cdef int name_all(self, list numbers) except -1
+    cdef int take_names(self, EventSet other) except -1
     cpdef list tolist(self)
 
 cdef int grow(EventSet events) except -1

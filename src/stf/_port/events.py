@@ -5,6 +5,10 @@ An event is one integer, ``lane << LANE_SHIFT | sequence number``; 0 is no event
 covers the earlier, and that is all the engine knows of them.
 
 The rule, per data: a read waits for the last writers; a write waits for the last writers and the readers since.
+
+For observers, a set bears the numbers of what ends with its events: of tasks, and with a minus sign of operations. They
+go wherever the events go, so that pictures show the order that the engine made, and no rule stands twice. Events that a
+later one of their lane replaces leave their numbers. Where nobody observes, there are none.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ if not cython.compiled:
 
 @cython.freelist(256)
 @cython.final
+@cython.no_gc
 @cython.cclass
 class EventSet:
     """Events, at most one per lane; the first eight are stored inline."""
@@ -32,6 +37,7 @@ class EventSet:
             self.items = self.inline_items
         else:
             self.items = [0] * INLINE_EVENTS
+            self.names = None
 
     def __dealloc__(self):
         if cython.compiled and self.items != self.inline_items:
@@ -60,10 +66,34 @@ class EventSet:
         i: cython.int
         for i in range(other.count):
             self.add(other.items[i])
+        if other.names is not None:
+            self.name_all(other.names)
         return 0
 
     def clear(self):
         self.count = 0
+        self.names = None
+        return 0
+
+    def name(self, number):
+        """Say that a task, or with a minus sign an operation, ends with one of the events."""
+        if self.names is None:
+            self.names = [number]
+        else:
+            self.names.append(number)
+        return 0
+
+    def take_names(self, other):
+        """Have the numbers of others, of whose events something else takes the place."""
+        self.names = None if other.names is None else list(other.names)
+        return 0
+
+    def name_all(self, numbers):
+        """Say that all of these end with the events; the list stays the caller's."""
+        if self.names is None:
+            self.names = list(numbers)
+        else:
+            self.names.extend(numbers)
         return 0
 
     def tolist(self):

@@ -64,8 +64,11 @@ class Port:
         """Wait, outside the engine, until a body may begin where it stands."""
         return 0
 
-    def copy(self, slot, target, source, unless=None):
-        """Copy one replica to another on the slot; not if ``unless()`` is not None when the slot gets there."""
+    def copy(self, slot, target, source, unless=None, number=0):
+        """Copy one replica to another on the slot; not if ``unless()`` is not None when the slot gets there.
+
+        It is the operation of that `number`, by which whoever watches copies knows it; 0 where nobody observes.
+        """
         raise NotImplementedError
 
     def begin_readback(self, slot, replica):

@@ -396,11 +396,15 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
 
 
 def take_writers(of: Use):
-    """Who wrote a data in a recording that is launched once, and how that goes."""
+    """Say who wrote a data in a recording that is launched once, and read it since, and how that goes."""
     data: Data = of.data
     inner: Version = of.version
-    if inner is not None and inner.joined & WRITE:
+    if inner is None:
+        return 0
+    if inner.joined & WRITE:
         data.version.take_writers(inner)
+        data.version.writers.take_names(inner.writers)
+    data.version.readers.take_names(inner.readers)
     return 0
 
 
@@ -423,9 +427,12 @@ def bring_forward(awaited):
     """Say of data that somebody waits for when they are there, and when they are read, not when the launch is over."""
     for item, brought, read in zip(awaited.data, awaited.brought, awaited.read, strict=True):
         version: Version = cython.cast(Data, item).version
+        names = version.writers.names
         version.writers.clear()
         for event in brought:
             version.writers.add(event)
+        if names is not None:
+            version.writers.name_all(names)
         for event in read:
             version.readers.add(event)
     return 0

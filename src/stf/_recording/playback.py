@@ -367,7 +367,7 @@ class Launch:
         if source is None:
             port.fill(self.slot, self.now(target), operation[2])
         else:
-            port.copy(self.slot, self.now(target), self.now(source))
+            port.copy(self.slot, self.now(target), self.now(source), None, operation[3])
         if self.moving is None:
             return 0
         replicas = [target] if source is None else [target, source]

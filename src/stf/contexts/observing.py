@@ -65,7 +65,9 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
         context._trace = recorder = TraceRecorder()
         if context._driver.stamps is None:
             context._driver.watch_copies(
-                lambda device, thread, start, end: recorder.ran(0, "copy", device, thread, start, end, "copy")
+                lambda number, device, thread, start, end: recorder.ran(
+                    0, "copy", device, thread, start, end, "copy", number
+                )
             )
     if context._driver.stamps is not None and observes_times(observe):
         from stf.observe.devices import DeviceTimes

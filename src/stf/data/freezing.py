@@ -79,7 +79,7 @@ def freeze(
     lent = Frozen(context, data, int(wanted), place)
     try:
         context.engine.patiently(retiring.freeze, data.core, int(wanted), lent.loan.holds)
-        note_loan(context, "freeze", data, int(wanted))
+        lent.number = note_loan(context, "freeze", data, int(wanted), 0)
         return lent
     except BaseException:
         if lent.loan.holds:
@@ -162,7 +162,7 @@ def unfreeze(context: ContextCore, frozen: Frozen, stream: Any) -> None:
         loan.is_used = is_used and not isinstance(error, MemoryError)
         raise
     frozen.users.clear()
-    note_loan(context, "unfreeze", frozen.data, frozen.mode)
+    note_loan(context, "unfreeze", frozen.data, frozen.mode, frozen.number)
 
 
 class Loan:
@@ -211,6 +211,7 @@ class Frozen(Shown):
         self.mode = mode
         self.place = place
         self.active = True
+        self.number = 0  # of the operation, for observers
         self.users: dict[int, Any] = {}  # callers' streams that work on it, by address
         self.loan = Loan(getattr(data, "core", None), context.default_code, self.users)
 
@@ -324,7 +325,10 @@ class FrozenParts(Frozen):
             raise TaskStateError(f"{self.data!r} is not frozen any more; freeze it again")
 
 
-def note_loan(context: ContextCore, kind: str, data: LogicalData, mode: int) -> None:
-    """Show a freeze or an unfreeze in the task graph (STF_DOT_KEEP_FREEZE)."""
-    if context._dot is not None:
-        context._dot.loan(kind, data.core.id, data.name or f"data{data.core.id}", mode)
+def note_loan(context: ContextCore, kind: str, data: LogicalData, mode: int, begun: int) -> int:
+    """Show a freeze, or the unfreeze of that number, in the task graph (STF_DOT_KEEP_FREEZE); return its number."""
+    if context._dot is None:
+        return 0
+    number, waits_for = handover.number_loan(context.engine, data.core, mode, begun)
+    context._dot.loan(kind, data.core.id, data.name or f"data{data.core.id}", mode, number, waits_for)
+    return number

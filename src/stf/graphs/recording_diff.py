@@ -191,7 +191,7 @@ class RecordingDescriber:
         if name == "launch":
             return self.launch(*what)
         if name == "copy":
-            return [self.replica(replica) for replica in what]
+            return [self.replica(replica) for replica in what[:2]]
         if name == "fill":
             return self.replica(what[0]), what[1]
         if name == "call":

@@ -28,7 +28,7 @@ class DeviceTimes(Observer):
         slot = getattr(task, "slot", -1)
         engine = getattr(task, "engine", None)
         if slot >= 0 and (engine is None or not engine.scope.records):  # what is recorded does not run now
-            self._port.mark(slot, (task.id, task.symbol or task.kind))
+            self._port.mark(slot, (task.id, task.symbol or task.kind, 0))
 
     def withdrawn(self, task_id: int) -> None:
         """Take the mark away."""
@@ -36,5 +36,6 @@ class DeviceTimes(Observer):
 
     def tell(self, observer: Observer) -> None:
         """Tell an observer what has run since the last time."""
-        for (task_id, name), device, kind, start_ns, end_ns in self._port.take():
-            observer.ran(task_id, name, device, _ROWS[kind], start_ns, end_ns, "task" if kind == 0 else "copy")
+        for (task_id, name, operation), device, kind, start_ns, end_ns in self._port.take():
+            category = "task" if task_id else "copy"
+            observer.ran(task_id, name, device, _ROWS[kind], start_ns, end_ns, category, operation)

@@ -14,7 +14,7 @@ from stf._support.whole_file import whole_file
 
 from .many_objects import many_objects
 from .observer import ObservedTask, Observer
-from .replay import OperationRecord, Replay, TaskRecord
+from .order import OperationRecord, Order, TaskRecord
 from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path
 from .units import format_duration
 
@@ -42,7 +42,7 @@ _CRITICAL_COLOR = "#b3261e"
 _MOST_MARKED = 0.9  # of the nodes: a critical path through more of them is not marked, which would say nothing
 _EDGE_COLOR = "#5f6670"
 
-_ALWAYS_HIDDEN = frozenset({"tiles", "freeze", "unfreeze", "fence"})
+_ALWAYS_HIDDEN = frozenset({"freeze", "unfreeze", "fence"})
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,6 @@ class DotRecorder(Observer):
         self._failures: list[TaskFailure] = []  # appended from any thread
         self._sections: list[Section] = []
         self._section = TOP
-        self._loans = 0
         self._data_names: list[str] = []
         self._layouts: dict[int, DataLayout] = {}  # by index
         self._described: set[int] = set()  # accesses, as tasks tell them, to data whose layout was logged
@@ -153,25 +152,44 @@ class DotRecorder(Observer):
             entry = _record_of(task, self._section)
         else:
             entry = record(self._section)
-        if not self._described.issuperset(entry[8::2]):
-            self._describe(task, entry[8::2])
+        if not self._described.issuperset(entry[9::2]):
+            self._describe(task, entry[9::2])
         self._log.append(entry)
 
-    def loan(self, kind: str, data_id: int, data_name: str, mode: int) -> None:
-        """Record that data are frozen, or are so no more."""
-        self._loans += 1
+    def loan(self, kind: str, data_id: int, data_name: str, mode: int, number: int, waits_for: tuple[int, ...]) -> None:
+        """Record that data are frozen, or are so no more: the operation of that number."""
         access = SimpleNamespace(data_id=data_id, data_name=data_name, mode=mode)
-        task = SimpleNamespace(id=-1 - self._loans, symbol=f"{kind} {data_name}", kind=kind, accesses=(access,))
-        task.place_name, task.device, task.call_site = "host", -1, ""
+        task = SimpleNamespace(id=-number, symbol=f"{kind} {data_name}", kind=kind, accesses=(access,))
+        task.place_name, task.device, task.call_site, task.waits_for = "host", -1, "", waits_for
         self.task(task)
 
     def operation(
-        self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
+        self,
+        kind: str,
+        data_id: int,
+        data_name: str,
+        source: str,
+        target: str,
+        nbytes: int,
+        task_id: int,
+        number: int,
+        waits_for: tuple[int, ...],
     ) -> None:
         """Record an internal operation."""
-        self._log.append(("operation", kind, data_id, data_name, source, target, nbytes, task_id, self._section))
+        told = (kind, data_id, data_name, source, target, nbytes, task_id, self._section, number, waits_for)
+        self._log.append(("operation", *told))
 
-    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
+    def ran(
+        self,
+        task_id: int,
+        name: str,
+        device: int,
+        worker: int,
+        start_ns: int,
+        end_ns: int,
+        category: str,
+        operation: int = 0,
+    ) -> None:
         """Record how long a body ran; may be called from any thread."""
         if category == "task":
             self._spans.append((task_id, start_ns, end_ns))
@@ -198,10 +216,6 @@ class DotRecorder(Observer):
         """Close the innermost open section; does nothing if there is none."""
         if self._section != TOP:
             self._section = self._sections[self._section].parent
-
-    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
-        """Record that a tile starts where its parent is, or the parent goes on where the tile is: a hidden task."""
-        self._log.append(("tiled", joined, parent_id, parent_name, tile_id, tile_name, self._section))
 
     def data_removed(self, data_id: int) -> None:
         """Take the next use of this id as another data."""
@@ -239,7 +253,7 @@ class DotRecorder(Observer):
             del self._log[:count]
 
     def _read_task(self, entry: tuple[Any, ...], sites: dict[tuple[int, int], str]) -> None:
-        section, task_id, symbol, kind, place, device, code, offset = entry[:8]
+        section, task_id, symbol, kind, place, device, code, offset, waits_for = entry[:9]
         if isinstance(code, str):
             call_site = self._shared(code)
         else:
@@ -250,24 +264,36 @@ class DotRecorder(Observer):
                 if self._files.setdefault(call_site, file) != file:
                     self._files[call_site] = ""
         accesses = []
-        for i in range(8, len(entry), 2):
+        for i in range(9, len(entry), 2):
             access, name = entry[i], entry[i + 1]
             index = self._data.get(access >> 3)
             if index is None:
                 index = self._new_data(access >> 3)
             self._data_names[index] = name or f"data{access >> 3}"  # it may get its symbol after its first use
             accesses.append(index << 3 | access & 7)
-        self._tasks.append((task_id, symbol, kind, self._shared(place), device, tuple(accesses), call_site, section))
+        place = self._shared(place)
+        self._tasks.append((task_id, symbol, kind, place, device, tuple(accesses), call_site, section, waits_for))
 
     def _read_operation(
-        self, kind: str, data_id: int, name: str, source: str, target: str, nbytes: int, task_id: int, section: int
+        self,
+        kind: str,
+        data_id: int,
+        name: str,
+        source: str,
+        target: str,
+        nbytes: int,
+        task_id: int,
+        section: int,
+        number: int,
+        waits_for: tuple[int, ...],
     ) -> None:
         data = self._data.get(data_id, self._removed.get(data_id))  # what is removed may be freed later
         if data is None:
             data = self._new_data(data_id)
             self._data_names[data] = name
         source, target = self._shared(source), self._shared(target)
-        self._operations.append((len(self._tasks), kind, data, source, target, nbytes, task_id, section))
+        position = len(self._tasks)
+        self._operations.append((position, kind, data, source, target, nbytes, task_id, section, number, waits_for))
 
     def _read_withdrawn(self, task_id: int) -> None:
         found = next((i for i in reversed(range(len(self._tasks))) if self._tasks[i][0] == task_id), None)
@@ -279,13 +305,6 @@ class DotRecorder(Observer):
             if operation[0] <= found:
                 break
             self._operations[i] = (operation[0] - 1, *operation[1:])
-
-    def _read_tiled(
-        self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str, section: int
-    ) -> None:
-        parent, tile = self._index(parent_id, parent_name), self._index(tile_id, tile_name)
-        modes = (tile << 3 | 3, parent << 3 | 3) if joined else (parent << 3 | 1, tile << 3 | 2)
-        self._tasks.append((-1, None, "tiles", "host", -1, modes, "", section))
 
     def _read_layout(self, data_id: int, shape: Any, dtype: Any, nbytes: int) -> None:
         index = self._data.get(data_id)
@@ -385,10 +404,9 @@ class DotRecorder(Observer):
 
     def _graph(self, options: DotOptions) -> TaskGraph:
         self._read()
-        replay = Replay(self._data_names, options.hidden_kinds)
-        operations = [] if options.ignore_prereqs else self._operations
-        replay.run(self._tasks, operations, self.durations())
-        graph = with_critical_path(TaskGraph(replay.nodes, replay.predecessors, list(self._sections)))
+        order = Order(self._data_names, options.hidden_kinds, not options.ignore_prereqs)
+        order.run(self._tasks, self._operations, self.durations())
+        graph = with_critical_path(TaskGraph(order.nodes, order.predecessors, list(self._sections)))
         if options.max_depth is not None:
             graph = collapsed(graph, options.max_depth)
         if options.max_nodes is not None:
@@ -410,7 +428,8 @@ class DotRecorder(Observer):
 def _record_of(task: ObservedTask, section: int) -> tuple[Any, ...]:
     """What a task that is not the engine's has to tell: see its `record`."""
     accesses = [part for a in task.accesses for part in (a.data_id << 3 | a.mode, a.data_name)]
-    return (section, task.id, task.symbol, task.kind, task.place_name, task.device, task.call_site, 0, *accesses)
+    line = task.call_site, 0, tuple(task.waits_for)
+    return (section, task.id, task.symbol, task.kind, task.place_name, task.device, *line, *accesses)
 
 
 def _durations(spans: list[tuple[int, int, int]]) -> dict[int, int]:

@@ -28,6 +28,7 @@ class ObservedTask(Protocol):
     accesses: Sequence[ObservedAccess]
     call_site: str
     runs_later: bool  # its body was queued, for a worker
+    waits_for: Sequence[int]  # numbers of tasks, and with a minus sign of operations
 
 
 class Observer:
@@ -41,12 +42,22 @@ class Observer:
         """Note that `task` was submitted; `task` must not be kept."""
 
     def operation(
-        self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
+        self,
+        kind: str,
+        data_id: int,
+        data_name: str,
+        source: str,
+        target: str,
+        nbytes: int,
+        task_id: int,
+        number: int,
+        waits_for: tuple[int, ...],
     ) -> None:
         """Note an internal operation: "alloc", "copy", "free", "evict" or "write_back".
 
         `source` and `target` are names of data places, such as "host" or "device(1)"; `task_id` is the
-        task that needed the operation, or 0.
+        task that needed the operation, or 0. `number` is the operation's own, which `ran` brings back, and `waits_for`
+        are the numbers of the tasks, and with a minus sign of the operations, that it comes after.
         """
 
     def began(self, task_id: int, name: str) -> None:
@@ -55,9 +66,20 @@ class Observer:
     def ended(self, task_id: int) -> None:
         """Note that the body of a task has returned, or was queued after all: this thread does nothing more of it."""
 
-    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
+    def ran(
+        self,
+        task_id: int,
+        name: str,
+        device: int,
+        worker: int,
+        start_ns: int,
+        end_ns: int,
+        category: str,
+        operation: int = 0,
+    ) -> None:
         """Note when and where the body of a task (category "task") or a copy ("copy") really ran.
 
+        A copy is the `operation` of that number, or a part of it; 0 where that is not known.
         With CUPTI, kernels and copies on a GPU are told too ("kernel"), with the task that submitted them, or 0.
         """
 
@@ -78,9 +100,6 @@ class Observer:
 
     def section_end(self) -> None:
         """Close the innermost open section."""
-
-    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
-        """Note that a tile was cut from a data, or (`joined`) is part of it again."""
 
     def data_removed(self, data_id: int) -> None:
         """Note that a logical data is gone; its id may come again for another one."""
@@ -129,12 +148,21 @@ class Observers(Observer):
                 self._drop(observer)
 
     def operation(
-        self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
+        self,
+        kind: str,
+        data_id: int,
+        data_name: str,
+        source: str,
+        target: str,
+        nbytes: int,
+        task_id: int,
+        number: int,
+        waits_for: tuple[int, ...],
     ) -> None:
         """Pass it on."""
         for observer in self._hearing["operation"]:
             try:
-                observer.operation(kind, data_id, data_name, source, target, nbytes, task_id)
+                observer.operation(kind, data_id, data_name, source, target, nbytes, task_id, number, waits_for)
             except Exception:
                 self._drop(observer)
 
@@ -154,11 +182,21 @@ class Observers(Observer):
             except Exception:
                 self._drop(observer)
 
-    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
+    def ran(
+        self,
+        task_id: int,
+        name: str,
+        device: int,
+        worker: int,
+        start_ns: int,
+        end_ns: int,
+        category: str,
+        operation: int = 0,
+    ) -> None:
         """Pass it on."""
         for observer in self._hearing["ran"]:
             try:
-                observer.ran(task_id, name, device, worker, start_ns, end_ns, category)
+                observer.ran(task_id, name, device, worker, start_ns, end_ns, category, operation)
             except Exception:
                 self._drop(observer)
 
@@ -199,14 +237,6 @@ class Observers(Observer):
         for observer in self._hearing["section_end"]:
             try:
                 observer.section_end()
-            except Exception:
-                self._drop(observer)
-
-    def tiled(self, joined: bool, parent_id: int, parent_name: str, tile_id: int, tile_name: str) -> None:
-        """Pass it on."""
-        for observer in self._hearing["tiled"]:
-            try:
-                observer.tiled(joined, parent_id, parent_name, tile_id, tile_name)
             except Exception:
                 self._drop(observer)
 

@@ -1,30 +1,25 @@
 """What a run did: the recorded tasks, joined with when they ran, what they waited for, and their copies.
 
-A driver tells when a copy ran, the engine which data it was asked to copy. `_Matching` brings the two together: a copy
-begins after it was asked for, and ends before the task that needs it starts.
+The engine numbers its tasks and operations. A driver tells when those ran, by their numbers.
 """
 
 from __future__ import annotations
 
 import linecache
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import NamedTuple
 
 from .dot import DataLayout, DotOptions, DotRecorder, TaskFailure
 from .many_objects import many_objects
-from .replay import ACCUMULATE, READ, WRITE, Replay, TaskRecord
-from .taskgraph import Node, Section
+from .order import ACCUMULATE, READ, WRITE, Order
+from .taskgraph import Section
 from .trace import MAIN_THREAD, Span, TimedOperation, TraceRecorder
 from .units import format_bytes
 
 MODE_NAMES = {READ: "read", WRITE: "write", READ | WRITE: "rw", ACCUMULATE: "accumulate"}
 _AROUND = 2  # lines of source before and after a line
 _LONGEST_LINE = 160
-_NEVER = 1 << 62
-_CLOCKS_NS = 50_000  # the times of devices and the host's are not known better than that, one by the other
 
 
 class RunTask(NamedTuple):
@@ -218,7 +213,8 @@ def _collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
         run.tasks = _tasks(recorder, submissions)
     index_of = {task.id: index for index, task in enumerate(run.tasks)}
     run.operations = _operations(recorder, trace.operations, index_of)
-    run.spans = list(_joined(spans, run, index_of))
+    operation_of = {operation.number: index for index, operation in enumerate(trace.operations)}
+    run.spans = list(_joined(spans, run, index_of, operation_of))
     times = [*(span.start_ns for span in run.spans[:1]), *list(submissions.values())[:1]]
     run.origin_ns = min([*times, *(operation.time_ns for operation in run.operations[:1])], default=0)
     return run
@@ -226,135 +222,38 @@ def _collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
 
 def _tasks(recorder: DotRecorder, submissions: dict[int, int]) -> list[RunTask]:
     records, hidden = recorder.tasks, DotOptions().hidden_kinds
-    replay = _Order(recorder.data_names, hidden)
-    replay.run(records, [], {})
-    shown: Iterable[TaskRecord] = (record for record in records if record[2] not in hidden)
+    order = Order(recorder.data_names, hidden, False)
+    order.run(records, recorder.operations, {})
+    shown = (record for record in records if record[2] not in hidden)
     return [
         RunTask(id, symbol or f"{kind} {id}", kind, place, device, section, site, accesses, before, submissions.get(id))
-        for (id, symbol, kind, place, device, accesses, site, section), before in zip(
-            shown, replay.predecessors, strict=True
+        for (id, symbol, kind, place, device, accesses, site, section, _), before in zip(
+            shown, order.predecessors, strict=True
         )
     ]
-
-
-class _Order(Replay):
-    """Finds predecessors alone."""
-
-    _any_node = Node("", "", "")
-
-    def _task_node(self, record: TaskRecord, duration_ns: int | None) -> Node:
-        return self._any_node
-
-    def _add(self, node: Node, before: set[int]) -> None:
-        self.nodes.append(node)
-        self.predecessors.append(sorted(before))
 
 
 def _operations(
     recorder: DotRecorder | None, timed: Sequence[TimedOperation], index_of: dict[int, int]
 ) -> list[RunOperation]:
-    """Join times with data and tasks; both recorders heard of the same operations, unless one joined late."""
-    records = [] if recorder is None else recorder.operations[: len(timed)]
-    if len(records) == len(timed):
-        return [
-            RunOperation(t.time_ns, t.kind, record[2], t.source, t.target, t.nbytes, index_of.get(record[6], -1))
-            for t, record in zip(timed, records, strict=True)
-        ]
-    return [RunOperation(t.time_ns, t.kind, -1, t.source, t.target, t.nbytes, -1) for t in timed]
+    """Join times with data, by the numbers of the operations."""
+    data_of = {} if recorder is None else {record[8]: record[2] for record in recorder.operations}
+    return [
+        RunOperation(t.time_ns, t.kind, data_of.get(t.number, -1), t.source, t.target, t.nbytes, task)
+        for t in timed
+        for task in (index_of.get(t.task_id, -1),)
+    ]
 
 
-def _joined(spans: Sequence[Span], run: Run, index_of: dict[int, int]) -> Iterator[RunSpan]:
+def _joined(
+    spans: Sequence[Span], run: Run, index_of: dict[int, int], operation_of: dict[int, int]
+) -> Iterator[RunSpan]:
     """Yield the spans with their tasks and operations."""
-    matching = _Matching(run, spans, index_of)
     for span in spans:
-        operation = matching.take(span) if span.category == "copy" else -1
+        operation = operation_of.get(span.operation, -1)
         task = run.operations[operation].task if operation >= 0 else index_of.get(span.task_id, -1)
         name = span.name or f"{span.category} {span.task_id}"
-        if name == "copy" and operation >= 0 and run.operations[operation].data >= 0:
+        if operation >= 0 and run.operations[operation].data >= 0:
             name = f"copy {run.data_names[run.operations[operation].data]}"
         end_ns = max(span.end_ns, span.start_ns)
         yield RunSpan(task, operation, name, span.device, span.worker, span.start_ns, end_ns, span.category)
-
-
-class _Matching:
-    """Which operation each copy that ran was: of those that could begin, the one that is needed first.
-
-    A copy can begin when it is asked for and the last task that wrote the data has ended; it is needed when the task
-    that it is made for starts. CUDA devices tell the data's name too.
-    """
-
-    def __init__(self, run: Run, spans: Sequence[Span], index_of: dict[int, int]) -> None:
-        self._run = run
-        # By device and name, "" for any: copies that can't begin yet, the next one last; a heap by when they are needed
-        self._coming: defaultdict[tuple[int, str], list[tuple[int, int, int]]] = defaultdict(list)
-        self._able: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
-        self._taken: set[int] = set()
-        starts: dict[int, int] = {}
-        ends: dict[int, int] = {}
-        asked_for = {_key(span) for span in spans if span.category == "copy"}
-        for span in spans:
-            if span.category == "task":
-                task = index_of.get(span.task_id, -1)
-                starts.setdefault(task, span.start_ns)
-                ends[task] = max(ends.get(task, 0), span.end_ns)
-        for index, able_ns in _earliest_starts(run, ends):
-            operation = run.operations[index]
-            needed_ns = starts.get(operation.task, _NEVER) if operation.task >= 0 else _NEVER
-            target = _device(operation.target)
-            for device in {_device(operation.source), -1} if target < 0 else {target}:
-                for name in ("", run.data_names[operation.data]) if operation.data >= 0 else ("",):
-                    if (device, name) in asked_for:
-                        self._coming[device, name].append((able_ns, needed_ns, index))
-        for coming in self._coming.values():
-            coming.sort(reverse=True)
-
-    def take(self, span: Span) -> int:
-        """Return the index of a copy's operation, or -1; spans come by start."""
-        slack_ns = 0 if self._run.is_thread(span.device, span.worker) else _CLOCKS_NS
-        coming, able = self._coming[_key(span)], self._able[_key(span)]
-        while coming and coming[-1][0] <= span.start_ns + slack_ns:
-            heappush(able, coming.pop()[1:])
-        found, passed = -1, []
-        while able and found < 0:
-            needed_ns, index = candidate = heappop(able)
-            if needed_ns >= span.end_ns - slack_ns and index not in self._taken:
-                found = index
-            elif needed_ns >= span.start_ns - slack_ns:  # it may be one that begins later, and is shorter
-                passed.append(candidate)
-        for candidate in passed:
-            heappush(able, candidate)
-        self._taken.add(found)
-        return found
-
-
-def _key(span: Span) -> tuple[int, str]:
-    """Return the device that a copy was on, and the name of its data if that was told."""
-    return span.device, span.name.removeprefix("copy").removeprefix(" ")
-
-
-def _earliest_starts(run: Run, ends: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield each copy's index, and when it could begin.
-
-    It is told of when it has been asked for, and may have begun before that; but not before what was told of last.
-    """
-    asked_ns = [0, *(operation.time_ns for operation in run.operations)]
-    copies_of: defaultdict[int, list[int]] = defaultdict(list)
-    for index, operation in enumerate(run.operations):
-        if operation.kind == "copy":
-            copies_of[operation.task].append(index)
-    writers: dict[int, int] = {}
-    for number, task in enumerate(run.tasks):
-        for index in copies_of.get(number, ()):
-            operation = run.operations[index]
-            yield index, max(asked_ns[index], ends.get(writers.get(operation.data, -1), 0))
-        for access in task.accesses:
-            if access & 7 != READ:
-                writers[access >> 3] = number
-    for index in copies_of.get(-1, ()):  # for no task: at a launch, or to write back
-        yield index, asked_ns[index]
-
-
-def _device(place: str) -> int:
-    """Return the number of the device that a place is; -1 for the host and other places."""
-    number = place.removeprefix("device(").removesuffix(")")
-    return int(number) if number.isdigit() else -1

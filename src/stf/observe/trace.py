@@ -17,7 +17,7 @@ MAIN_THREAD = "main thread"
 _ROW_NAMES = {COMPUTE: "compute", COPY_IN: "copies in", COPY_OUT: "copies out"}
 
 
-_Told = tuple[int, str, int, int, int, int, str]  # as a span, with the identity of a thread in place of a row
+_Told = tuple[int, str, int, int, int, int, str, int]  # as a span, with the identity of a thread in place of a row
 
 
 class Span(NamedTuple):
@@ -30,6 +30,7 @@ class Span(NamedTuple):
     start_ns: int
     end_ns: int
     category: str
+    operation: int = 0
 
 
 class TimedSpan(Protocol):
@@ -43,13 +44,16 @@ class TimedSpan(Protocol):
 
 
 class TimedOperation(NamedTuple):
-    """An internal operation, and when it was asked for."""
+    """An internal operation, and when it was asked for; `number` is its own, `task_id` that of the task, or 0."""
 
     time_ns: int
     kind: str
+    data_name: str
     source: str
     target: str
     nbytes: int
+    task_id: int
+    number: int
 
 
 class TraceRecorder(Observer):
@@ -66,7 +70,7 @@ class TraceRecorder(Observer):
     def __init__(self) -> None:
         self._spans: list[_Told] = []  # workers append: one operation, atomic
         self._submissions = array("q")  # task id, time, task id, time, …
-        self._operations: list[tuple[int, str, str, str, int]] = []
+        self._operations: list[TimedOperation] = []
 
     def task(self, task: ObservedTask) -> None:
         """Record when a task was submitted."""
@@ -74,14 +78,35 @@ class TraceRecorder(Observer):
         self._submissions.append(time.perf_counter_ns())
 
     def operation(
-        self, kind: str, data_id: int, data_name: str, source: str, target: str, nbytes: int, task_id: int
+        self,
+        kind: str,
+        data_id: int,
+        data_name: str,
+        source: str,
+        target: str,
+        nbytes: int,
+        task_id: int,
+        number: int,
+        waits_for: tuple[int, ...],
     ) -> None:
         """Record when an internal operation was asked for."""
-        self._operations.append((time.perf_counter_ns(), kind, source, target, nbytes))
+        self._operations.append(
+            TimedOperation(time.perf_counter_ns(), kind, data_name, source, target, nbytes, task_id, number)
+        )
 
-    def ran(self, task_id: int, name: str, device: int, worker: int, start_ns: int, end_ns: int, category: str) -> None:
+    def ran(
+        self,
+        task_id: int,
+        name: str,
+        device: int,
+        worker: int,
+        start_ns: int,
+        end_ns: int,
+        category: str,
+        operation: int = 0,
+    ) -> None:
         """Record one body or copy; may be called from any thread."""
-        self._spans.append((task_id, name, device, worker, start_ns, end_ns, category))
+        self._spans.append((task_id, name, device, worker, start_ns, end_ns, category, operation))
 
     def clear(self) -> None:
         """Forget everything recorded so far."""
@@ -90,7 +115,7 @@ class TraceRecorder(Observer):
     @property
     def operations(self) -> Sequence[TimedOperation]:
         """The internal operations, in the order in which they were asked for."""
-        return [TimedOperation._make(operation) for operation in self._operations]
+        return self._operations
 
     def submissions(self) -> dict[int, int]:
         """Return when each task was submitted, in nanoseconds, by its id."""
@@ -124,7 +149,8 @@ class TraceRecorder(Observer):
         spans, row_names = self.rows()
         origin_ns = spans[0].start_ns if spans else 0
         events = _metadata({(span.device, span.worker) for span in spans}, row_names)
-        events.extend(_complete_event(span, origin_ns) for span in spans)
+        copies = {operation.number: operation for operation in self._operations if operation.kind == "copy"}
+        events.extend(_complete_event(span, origin_ns, copies.get(span.operation)) for span in spans)
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
@@ -133,13 +159,13 @@ def _with_worker_indices(told: Iterable[_Told]) -> tuple[list[Span], dict[tuple[
     names: dict[tuple[int, int], str] = {}
     main = threading.main_thread().ident
     spans: list[Span] = []
-    for task_id, name, device, worker, start_ns, end_ns, category in told:
+    for task_id, name, device, worker, start_ns, end_ns, category, operation in told:
         index = worker
         if worker >= _MAX_INDEX:  # the identity of a thread
             index = numbers.setdefault(worker, len(numbers))
             if worker == main:
                 names[device, index] = MAIN_THREAD
-        spans.append(Span(task_id, name, device, index, start_ns, end_ns, category))
+        spans.append(Span(task_id, name, device, index, start_ns, end_ns, category, operation))
     return spans, names
 
 
@@ -163,8 +189,10 @@ def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, in
 
 
 def _on_row(span: Span, row: int) -> Span:
-    task_id, name, device, _, start_ns, end_ns, category = span
-    return Span(task_id, name, device, row, start_ns, end_ns, category)  # in a third of the time of `_replace`
+    task_id, name, device, _, start_ns, end_ns, category, operation = span
+    return Span(
+        task_id, name, device, row, start_ns, end_ns, category, operation
+    )  # in a third of the time of `_replace`
 
 
 def _row_name(kind: int, lane: int | None) -> str:
@@ -184,16 +212,30 @@ def free_lane(busy_until: list[int], span: TimedSpan) -> int:
     return len(busy_until) - 1
 
 
-def _complete_event(span: Span, origin_ns: int) -> dict[str, Any]:
+def _complete_event(span: Span, origin_ns: int, copy: TimedOperation | None) -> dict[str, Any]:
+    name, args = span.name, {"task": span.task_id}
+    if copy is not None:
+        name, args = f"copy {copy.data_name}", _facts_of(copy)
     return {
-        "name": span.name or f"{span.category} {span.task_id}",
+        "name": name or f"{span.category} {span.task_id}",
         "cat": span.category,
         "ph": "X",
         "ts": (span.start_ns - origin_ns) / 1000,
         "dur": max(span.end_ns - span.start_ns, 0) / 1000,
         "pid": span.device + 1,
         "tid": span.worker,
-        "args": {"task": span.task_id},
+        "args": args,
+    }
+
+
+def _facts_of(copy: TimedOperation) -> dict[str, Any]:
+    """Return which data were copied, how much, from where to where, and for which task."""
+    return {
+        "task": copy.task_id,
+        "data": copy.data_name,
+        "bytes": copy.nbytes,
+        "from": copy.source,
+        "to": copy.target,
     }
 
 

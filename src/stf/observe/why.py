@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .dot import DotRecorder
 from .observer import Observer, Observers
-from .replay import ACCUMULATE, READ, WRITE, DataOrder, TaskRecord
+from .order import ACCUMULATE, READ, WRITE, TaskRecord
 from .units import format_bytes, format_duration
 
 _NAMED = 4  # tasks that are named before the rest is only counted
@@ -47,25 +47,48 @@ def find_recorder(observer: Observer | None) -> DotRecorder | None:
     return next((one for one in candidates if isinstance(one, DotRecorder)), None)
 
 
-def waits_of(tasks: Sequence[TaskRecord], index: int) -> list[Wait]:
-    """Return what the task at `index` waited for, for each of its data."""
-    modes = _modes(tasks[index])
-    orders = {data: DataOrder() for data in modes}
-    of_them = {data << 3 | mode for data in modes for mode in range(8)}
-    for number, record in enumerate(tasks[:index]):
-        if not of_them.isdisjoint(record[5]):
-            for data, mode in _modes(record).items():
-                if data in orders:
-                    orders[data].note(number, mode, orders[data].before(mode))
-    return [_wait(data, mode, orders[data]) for data, mode in modes.items()]
+def waits_of(recorder: DotRecorder, index: int) -> tuple[list[Wait], list[int]]:
+    """Return what the task at `index` waited for, for each of its data; and because of memory that was theirs before.
+
+    The record names the tasks and the operations that it waits for; of an operation, those before it count.
+    """
+    tasks = recorder.tasks
+    waits = [Wait(data, mode) for data, mode in _modes(tasks[index]).items()]
+    elsewhere = []
+    for number in _tasks_before(recorder, tasks[index][8]):
+        modes = _modes(tasks[number])
+        for wait in waits:
+            if wait.data in modes:
+                (wait.readers if modes[wait.data] == READ else wait.writers).append(number)
+        if not any(wait.data in modes for wait in waits):
+            elsewhere.append(number)
+    return waits, elsewhere
+
+
+def _tasks_before(recorder: DotRecorder, waits_for: Iterable[int]) -> list[int]:
+    """Return the indices of the tasks among these numbers, and of those that the operations among them wait for."""
+    index_of = {task[0]: index for index, task in enumerate(recorder.tasks)}
+    operations = {-operation[8]: operation[9] for operation in recorder.operations}
+    found, known, due = set(), set(), list(waits_for)
+    while due:
+        number = due.pop()
+        if number in index_of:
+            found.add(index_of[number])
+        elif number in operations and number not in known:
+            known.add(number)
+            due.extend(operations[number])
+    return sorted(found)
 
 
 def explain(recorder: DotRecorder, index: int) -> Iterator[str]:
     """Yield lines on the recorded task at `index`: what it waited for, caused, and how it went."""
     tasks, names = recorder.tasks, recorder.data_names
     task_id = tasks[index][0]
-    for wait in waits_of(tasks, index):
-        yield f"{_VERBS[wait.mode]} {names[wait.data]}: {_reasons(tasks, wait)}"
+    waits, elsewhere = waits_of(recorder, index)
+    for wait in waits:
+        yield f"{_VERBS[wait.mode]} {names[wait.data]}: {_reasons(tasks, wait, elsewhere)}"
+    if elsewhere:
+        yield f"comes after {_listed(tasks, elsewhere)}, which used the same memory"
     if not tasks[index][5]:
         yield "uses no data: nothing to wait for"
     yield from _caused(recorder, task_id)
@@ -74,7 +97,7 @@ def explain(recorder: DotRecorder, index: int) -> Iterator[str]:
 
 def describe(record: TaskRecord) -> str:
     """Return what messages call a recorded task: its name and the line that submitted it."""
-    task_id, symbol, _, _, _, _, call_site, _ = record
+    task_id, symbol, call_site = record[0], record[1], record[6]
     where = f" ({call_site})" if call_site else ""
     return f"{label_of(symbol, task_id)}{where}"
 
@@ -94,21 +117,13 @@ def _modes(record: TaskRecord) -> dict[int, int]:
     return modes
 
 
-def _wait(data: int, mode: int, order: DataOrder) -> Wait:
-    if mode == READ:
-        return Wait(data, mode, list(order.writers))
-    before = order.before(mode)
-    readers = [number for number in before if number in order.readers]
-    return Wait(data, mode, [number for number in before if number not in readers], readers)
-
-
-def _reasons(tasks: Sequence[TaskRecord], wait: Wait) -> str:
+def _reasons(tasks: Sequence[TaskRecord], wait: Wait, elsewhere: Sequence[int]) -> str:
     reasons = []
     if wait.writers:
         reasons.append(f"after {_listed(tasks, wait.writers)}, which wrote it")
     if wait.readers:
         reasons.append(f"after {_listed(tasks, wait.readers)}, which read it")
-    return "; ".join(reasons) or "nothing to wait for"
+    return "; ".join(reasons) or ("nothing to wait for" if not elsewhere else "no other task used it")
 
 
 def _listed(tasks: Sequence[TaskRecord], numbers: Iterable[int]) -> str:
@@ -123,7 +138,7 @@ def _caused(recorder: DotRecorder, task_id: int) -> Iterator[str]:
     """Yield the copies and allocations that were made for a task; an eviction and its free are one."""
     evicted = set()
     mine = [operation for operation in recorder.operations if operation[6] == task_id]
-    for _, kind, data, source, target, nbytes, _, _ in mine:
+    for _, kind, data, source, target, nbytes, *_ in mine:
         if not (kind == "free" and (data, source) in evicted):
             size = f", {format_bytes(nbytes)}" if nbytes else ""
             name = recorder.data_names[data]

@@ -8,7 +8,7 @@ from typing import Any
 from stf._engine import claims, outcomes, thread_turns
 from stf._engine.access import check_mine
 from stf._engine.failures import raise_failures
-from stf.errors import ContextClosedError, TaskStateError
+from stf.errors import TaskStateError
 from stf.interop.current import return_owed
 from stf.places.table import current_place_code, place_code
 from stf.tasks.task import ContextCore, Task

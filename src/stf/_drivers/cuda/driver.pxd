@@ -44,7 +44,7 @@ cdef class CudaDriver(HardwareDriver):
     cpdef int wait_on_external(self, int stream, int64_t pointer) except -1
     cpdef int signal_external(self, int stream, int64_t pointer) except -1
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1
-    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
+    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep, int64_t number=*) except -1
     cdef int queue(self, Stream lane, int kind, object what) except -1
     cdef bint is_ready(self, DeviceStream lane) except -1
     cpdef bint fill(self, int stream, int64_t target, tuple strides, tuple shape, bytes pattern) except -1

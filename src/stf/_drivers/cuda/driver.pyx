@@ -373,7 +373,7 @@ cdef class CudaDriver(HardwareDriver):
 
     # -- work --------------------------------------------------------------------------------------------------
 
-    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1:
+    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep, int64_t number=0) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
         if self.lost is not None:
             raise self.lost.again()

@@ -172,6 +172,7 @@ class HostileDriver(WrappingDriver):
         shape: tuple[int, ...],
         itemsize: int,
         keep: Any,
+        number: int = 0,
     ) -> int:
         self.check_stream("copy", stream)
         self.check_memory("copy", target, shape, target_strides, itemsize)
@@ -181,7 +182,9 @@ class HostileDriver(WrappingDriver):
             raise DriverError("UNKNOWN", UNKNOWN, "copy", f"stream {stream}", f"copy {self.copies} is to fail")
         self.delay(stream)
         self.unrecorded.add(stream)
-        return int(self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep))
+        return int(
+            self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep, number)
+        )
 
     def fill(self, stream: int, target: int, strides: tuple[int, ...], shape: tuple[int, ...], pattern: bytes) -> bool:
         self.check_stream("fill", stream)

@@ -187,9 +187,10 @@ class RecordingDriver(WrappingDriver):
         shape: tuple[int, ...],
         itemsize: int,
         keep: Any,
+        number: int = 0,
     ) -> int:
         into, out = (target, shape, target_strides, itemsize), (source, shape, source_strides, itemsize)
-        self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep)
+        self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep, number)
         self.recording.note("copy", stream, into, out)
         return 0
 
