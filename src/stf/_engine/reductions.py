@@ -269,9 +269,8 @@ def stage_partial(engine: EngineState, task: TaskCore, partial: Partial, staged)
     staged.append(replica)
     number: cython.longlong = engine.coherency.number_operation()
     engine.port.copy(task.slot, replica, partial.replica, None, number)
-    engine.coherency.count_copy(
-        replica.data, partial.replica.place, place, replica.layout.nbytes, number, partial.events.names
-    )
+    nbytes: cython.longlong = replica.layout.nbytes
+    engine.coherency.note("copy", replica.data, partial.replica.place, place, nbytes, number, partial.events.names)
     return replica
 
 
