@@ -13,6 +13,7 @@ from stf.contexts.progress import progress
 from stf.contexts.resources import Resources
 from stf.data.completion import as_completed
 from stf.data.composite import CompositeData, register_data_interface
+from stf.data.events import Event
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
 from stf.data.raw_view import view
@@ -57,6 +58,7 @@ __all__ = [
     "DataPlace",
     "DriverError",
     "Error",
+    "Event",
     "ExecPlace",
     "Frozen",
     "Grid",

@@ -26,6 +26,7 @@ RAISES = re.compile(r"^Raises\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", re.MULTILINE | 
 
 # Not shown here: what needs a GPU, another package or an environment of its own; the tests of these rooms show it.
 ELSEWHERE = {
+    "Context.event": {"CaptureError"},
     "Context.check_errors": {"DriverError"},
     "Context.cuda_kernel": {"PlaceError"},
     "Context.launch": {"ImportError"},
@@ -72,6 +73,12 @@ def element(i: int, x: Any) -> None:
 
 def thread(th: Any, x: Any) -> None:
     x[th.rank()] = 1.0
+
+
+def cancelled_event(ctx: stf.Context) -> stf.Event:
+    event = ctx.event()
+    event.cancel()
+    return event
 
 
 class Pair:
@@ -279,6 +286,17 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "Context.token": {
         "TypeError": lambda w: w.ctx.token(name=3),
         "ContextClosedError": lambda w: w.closed.token(),
+    },
+    "Context.event": {
+        "TypeError": lambda w: w.ctx.event(name=3),
+        "TaskStateError": lambda w: in_block(w.ctx.task_graph(), w.ctx.event),
+        "ContextClosedError": lambda w: w.closed.event(),
+    },
+    "Event.exception": {"TimeoutError": lambda w: w.ctx.event().exception(timeout=0.001)},
+    "Event.fail": {"TypeError": lambda w: w.ctx.event().fail("no")},
+    "Event.result": {
+        "TimeoutError": lambda w: w.ctx.event().result(timeout=0.001),
+        "TaskFailedError": lambda w: cancelled_event(w.ctx).result(),
     },
     "Context.copy": {
         "TypeError": lambda w: w.ctx.copy(np.zeros(3), w.y),

@@ -3,10 +3,10 @@ from libc.stdlib cimport calloc, realloc, free
 from libc.string cimport memset
 from stf._port.events cimport EventSet, LANE_SHIFT
 from stf._port.replicas cimport Replica
-from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST
+from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING
 
 cdef enum:
-    KINDS = 4
+    KINDS = 6
 
 cdef class Lane:
     cdef readonly int index
@@ -31,6 +31,7 @@ cdef class LanePool:
 
 cdef class LanePort(Port):
     cdef readonly list lanes
+    cdef int open_events  # that others complete
     cdef list widths
     cdef list pools
     cdef int width
@@ -41,6 +42,7 @@ cdef class LanePort(Port):
     cdef LanePool add_pool(self, int place, int kind)
     cpdef int add_place(self, int device, object foreign_handle) except -1
     cdef Lane pick(self, int place, int kind, EventSet waits)
+    cdef bint waits_outside(self, EventSet waits) except -1
     cdef Lane next_lane(self, int place, int kind)
     cdef Lane add_lane(self, LanePool pool, int place, int kind)
     cdef int tail(self, Lane lane, EventSet into) except -1
@@ -57,6 +59,8 @@ cdef class LanePort(Port):
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1
     cdef int64_t abort(self, int slot) except -1
+    cdef int64_t open_event(self) except -1
+    cdef int complete_event(self, int64_t event) except -1
     cdef int tails(self, EventSet into) except -1
     cdef int tails_at(self, int place, EventSet into) except -1
     cdef bint done(self, int64_t event) noexcept

@@ -21,10 +21,12 @@ from stf._port.port import Port
 
 if not cython.compiled:
     LANE_SHIFT = 44
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    KINDS = 4
+    COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING = 0, 1, 2, 3, 4, 5
+    KINDS = 6
 
 NO_POOLS: list = [None] * KINDS
+NO_BOUND: cython.int = 1 << 30
+LOOKS: cython.int = 64  # for an idle lane, where there may be any number of them
 
 
 class Lane:
@@ -88,7 +90,7 @@ class LanePort(Port):
 
     def __init__(self, places, width, copy_width=1):
         self.lanes = []
-        self.start_event = 0
+        self.start_event = self.open_events = 0
         self.width = width
         self.copy_width = copy_width
         self.widths = []
@@ -109,6 +111,8 @@ class LanePort(Port):
             width = self.copy_width
         elif kind == HOST and place != 0:
             width = 1
+        elif kind >= OUTSIDE:  # of two events on a lane the later would cover the earlier, and hold it up
+            width = NO_BOUND
         self.pools[place * KINDS + kind] = pool = LanePool(width)
         return pool
 
@@ -179,6 +183,18 @@ class LanePort(Port):
     def abort(self, slot):
         return self.end(slot)
 
+    def open_event(self):
+        lane = self.next_lane(0, OUTSIDE)
+        self.enter(lane.index)  # an idle lane of the host's: it is held until `complete_event`
+        lane.issued += 1
+        self.open_events += 1
+        return (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
+
+    def complete_event(self, event):
+        self.open_events -= 1
+        self.make_record(self.lanes[event >> LANE_SHIFT])
+        return 0
+
     def tails(self, into):
         for item in self.lanes:
             self.tail(item, into)
@@ -215,6 +231,8 @@ class LanePort(Port):
 
     def pick(self, place, kind, waits):
         i: cython.int
+        if self.open_events and kind == COMPUTE and self.waits_outside(waits):
+            kind = WAITING
         for i in range(waits.count):
             event = waits.items[i]
             lane = cython.cast(Lane, self.lanes[event >> LANE_SHIFT])
@@ -227,6 +245,14 @@ class LanePort(Port):
                 return lane
         return self.next_lane(place, kind)
 
+    def waits_outside(self, waits):
+        """Whether events are among these that others have yet to complete, or that come after such."""
+        for event in waits.tolist():
+            lane: Lane = self.lanes[event >> LANE_SHIFT]
+            if lane.kind >= OUTSIDE and not self.done(event):
+                return True
+        return False
+
     def next_lane(self, place, kind):
         """An idle lane if the next one is, a new one while there are few, else the next that is not open."""
         pool: LanePool = self.pools[place * KINDS + kind]
@@ -234,7 +260,8 @@ class LanePort(Port):
             pool = self.add_pool(place, kind)
         _: cython.int
         count: cython.int = len(pool.lanes)
-        for _ in range(count):
+        has_bound: cython.bint = pool.width < NO_BOUND
+        for _ in range(count if has_bound else min(count, LOOKS)):
             if pool.next >= count:
                 pool.next = 0
             lane: Lane = pool.lanes[pool.next]
@@ -242,7 +269,7 @@ class LanePort(Port):
             if not lane.open and (idle or count >= pool.width):
                 pool.next += 1
                 return lane
-            if not lane.open:
+            if has_bound and not lane.open:
                 break
             pool.next += 1
         return self.add_lane(pool, place, kind)
@@ -255,7 +282,7 @@ class LanePort(Port):
             pool.lanes.append(lane)
             is_listed = True
             self.make_lane(lane)
-            if self.start_event:
+            if self.start_event and kind != OUTSIDE:
                 self.start_at_origin(lane)
         except BaseException:
             self.lanes.pop()

@@ -126,6 +126,20 @@ class Cancellation(Failure):
         return f"{self.name()} was cancelled before it began"
 
 
+class EventFailure(Failure):
+    """The failure of an event that somebody else completes."""
+
+    def name(self):
+        return f"event {self.label} ({self.site})"
+
+
+class EventCancellation(Cancellation):
+    """An event that was cancelled before anybody completed it."""
+
+    def describe(self):
+        return f"event {self.label} ({self.site}) was cancelled"
+
+
 def description_of_cancelled(cancelled):
     """Which tasks were cancelled, and how many of each; the first few by name."""
     counts = collections.Counter(failure.name() for failure in cancelled)

@@ -24,6 +24,7 @@ cdef class EngineState:
     cdef readonly list failures  # what failed and was not told
     cdef readonly list readers  # the last tasks that wrote nothing: (event, name, code, instruction)
     cdef TaskCore last_open  # the tasks that are open are a list from here
+    cdef readonly dict outside  # events that others complete and that are open: their tasks
     cdef public object closed  # what became of the context, after which nothing can be submitted; None before
     cdef public unsigned long ending  # the thread that finalizes the context; 0 for none
     cdef public str arrays  # the library of bodies' arrays that the user chose

@@ -48,7 +48,7 @@ class EngineState:
         self.waits, self.backlog, self.free_lists = EventSet(), EventSet(), FreeLists()
         self.callbacks = EventSet()
         self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
-        self.queued, self.ran, self.calling, self.cancelled = 0, 0, {}, None
+        self.queued, self.ran, self.calling, self.cancelled, self.outside = 0, 0, {}, None, {}
         self.max_pending, self.max_partials = max_pending, max_partials
         host_waits.enlist(self)
 

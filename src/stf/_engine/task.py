@@ -240,6 +240,7 @@ if not cython.compiled:
     for _name in (
         "engine",
         "accesses",
+        "predecessors",
         "uses",
         "cores",
         "views",

@@ -7,6 +7,8 @@ cdef enum:
     COPY_IN = 1
     COPY_OUT = 2
     HOST = 3
+    OUTSIDE = 4  # of events that others complete
+    WAITING = 5  # of what waits for these, so that nothing else waits behind it
 
 cdef enum:  # how copies of memory that is not pinned are captured: as such, or by way of pinned memory,
     DIRECT = 0
@@ -38,6 +40,8 @@ cdef class Port:
     cpdef bint may_use(self, int place, Replica replica) except -1
     cpdef int add_place(self, int device, object foreign_handle) except -1
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
+    cdef int64_t open_event(self) except -1
+    cdef int complete_event(self, int64_t event) except -1
     cdef int put_pointer(self, int slot, int offset, Replica replica) except -1
     cdef object begin_capture(self, int place, object owner)
     cdef int play_captured(self, int slot, object captured) except -1

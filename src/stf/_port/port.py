@@ -98,6 +98,14 @@ class Port:
         """
         raise NotImplementedError
 
+    def open_event(self):
+        """An event that somebody else completes: it takes no worker, and blocks no device but for who waits for it."""
+        raise NotImplementedError
+
+    def complete_event(self, event):
+        """Let an event of `open_event` be complete; from any thread."""
+        raise NotImplementedError
+
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         """Launch a kernel on the slot; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError

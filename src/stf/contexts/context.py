@@ -19,7 +19,7 @@ from stf._support.completion import Shown
 from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing
 from stf.contexts.resources import Resources
-from stf.data import creation, filling, freezing, reading, registry, waiting
+from stf.data import creation, events, filling, freezing, reading, registry, waiting
 from stf.devices.make import devices_module, make_driver
 from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
@@ -173,6 +173,7 @@ class Context(Shown, ContextCore):
     logical_data_zeros = creation.logical_data_zeros
     logical_data_ones = creation.logical_data_ones
     token = logical_token = creation.token
+    event = events.event
     copy = filling.copy
     fill = filling.fill
     prefetch = filling.prefetch

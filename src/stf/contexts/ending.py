@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from stf._engine import handover, lifetime, recording_caches, retiring, thread_turns
+from stf._engine import handover, lifetime, outside_events, recording_caches, retiring, thread_turns
 from stf._engine.failures import description_of_cancelled
 from stf._support.sync import must_have_room
 from stf.contexts.observing import write_pictures
@@ -67,6 +67,8 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
     try:
         thread_turns.await_others(context.engine)
         caller = context._caller
+        if not knows_stream:  # nor does anybody know its events
+            outside_events.cancel_all(context.engine)
         if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
             end_lost_capture(context)
         end_graphs(context)
@@ -151,6 +153,7 @@ def end_after(context: ContextCore, error: BaseException) -> None:
     try:
         thread_turns.abandon_own(engine)
         lifetime.abandon_open(engine)
+        outside_events.cancel_all(engine)
         finalize(context)
     except BaseException as late:
         error.add_note(f"while the context was finalized: {type(late).__name__}: {late}")

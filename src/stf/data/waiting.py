@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from stf._engine import claims, handover
+from stf._engine import claims, handover, outside_events
 from stf._engine.access import check_mine
 from stf._engine.readback import await_array
 from stf._support import arguments
@@ -246,6 +246,7 @@ def cancel(context: ContextCore) -> int:
     try:
         if engine.gathering is not None:
             engine.gathering.step_out()
+        outside_events.cancel_all(engine)
         engine.synchronize(-1.0)
         while engine.pending():  # what ran submitted more
             engine.synchronize(-1.0)

@@ -26,6 +26,7 @@ from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_
 from stf.places.partition import Part, is_partition
 from stf.places.places import partition_on
 from stf.places.table import place_code_of_task
+from stf.tasks.after import accesses_after
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 
@@ -40,6 +41,7 @@ def launch(
     args: Any = (),
     name: str | None = None,
     symbol: str | None = None,
+    after: Any = None,
 ) -> KernelBuilder:
     """Run a body for each thread of a hierarchy; call the result with the body, or use it as a decorator.
 
@@ -65,6 +67,8 @@ def launch(
         Further arguments of the body: numbers, tuples of numbers, parameters of a graph.
     name, symbol : str, optional
         The task's name in pictures and messages; the body's name by default.
+    after : Event or sequence of Event, optional
+        Events of `Context.event` that it comes after.
 
     Returns
     -------
@@ -104,7 +108,7 @@ def launch(
     ...     print(sums.numpy().sum())
     4950.0
     """
-    rest = list(arguments)
+    rest = [*arguments, *(() if after is None else accesses_after(after))]
     hierarchy = rest.pop(0) if rest and isinstance(rest[0], Hierarchy) else DEFAULT
     place = rest.pop(0) if rest and not isinstance(rest[0], Access | Reduction) else None
     refuse_data("launch", place)

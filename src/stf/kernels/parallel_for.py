@@ -14,6 +14,7 @@ from stf.kernels.index_spaces import space_of, space_of_shape
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part, is_partition
 from stf.places.places import ExecPlace, partition_on
+from stf.tasks.after import accesses_after
 from stf.tasks.not_accesses import refuse_data
 
 if not cython.compiled:
@@ -23,7 +24,7 @@ ELEMENTS: object = Elements()
 
 
 @cython.binding(True)
-def parallel_for(context, *arguments, args=(), name=None, symbol=None):
+def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=None):
     """Run a body for each element of an index space; call the result with the body, or use it as a decorator.
 
     The body is a Python function or a lambda, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the
@@ -48,6 +49,8 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
         Further arguments of the body: numbers, tuples of numbers, parameters of a graph.
     name, symbol : str, optional
         The task's name in pictures and messages; the body's name by default.
+    after : Event or sequence of Event, optional
+        Events of `Context.event` that it comes after.
 
     Returns
     -------
@@ -83,6 +86,8 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None):
     """
     if symbol is not None:
         name = name_of(name, symbol)
+    if after is not None:
+        arguments += accesses_after(after)
     if len(arguments) > 0 and type(arguments[0]) is tuple:
         return make_builder(context, ELEMENTS, space_like(arguments[0]), arguments[1:], args, name)
     rest = list(arguments)

@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, overload
 
 from stf._support.arguments import name_of, truth
 from stf.interop.libraries import check_library
+from stf.tasks.after import accesses_after
 from stf.tasks.functions import BoundTaskFunction, TaskFunction
 from stf.tasks.task import ContextCore, Task
 
@@ -105,7 +106,13 @@ def task(
 
 
 def submit_task(
-    context: ContextCore, fn: Any, *args: Any, place: Any = None, name: str | None = None, symbol: str | None = None
+    context: ContextCore,
+    fn: Any,
+    *args: Any,
+    place: Any = None,
+    name: str | None = None,
+    symbol: str | None = None,
+    after: Any = None,
 ) -> Task:
     """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would, and return its handle.
 
@@ -119,6 +126,8 @@ def submit_task(
         Where it runs.
     name, symbol : str, optional
         The task's name in pictures and messages.
+    after : Event or sequence of Event, optional
+        Events of `Context.event` that it comes after.
 
     Raises
     ------
@@ -149,7 +158,7 @@ def submit_task(
     chosen = name_of(name, symbol)
     function = function if chosen is None else function.named(chosen)
     function = function.on(place) if place is not None else function
-    task = context.make_task_at((), None)
+    task = context.make_task_at(() if after is None else accesses_after(after), None)
     task.find_site_outside()
     function.call(context, task, list(args), {})
     return task

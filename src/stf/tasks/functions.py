@@ -200,7 +200,10 @@ class TaskFunction:
             self.check_variadic(values)
         if self.has_elements:
             self.check_elements(values)
+        after = task.accesses  # of what it comes after, which none of its arguments is
         shapes = self.walk(task, values)
+        if after:
+            task.accesses += after
         if not self.is_checked:
             self.look_at_globals(task)
         self.adopt(task, context)

@@ -12,6 +12,7 @@ from stf._engine.access import Access
 from stf._support.arguments import name_of, sequence, truth
 from stf.errors import PlaceError
 from stf.places.table import place_code, place_code_of_task
+from stf.tasks.after import accesses_after
 from stf.tasks.bodies import submit_body
 from stf.values.params import Param
 
@@ -28,6 +29,7 @@ def host_launch(
     name=None,
     symbol=None,
     uses_cuda=True,
+    after=None,
     **others,
 ):
     """Run a function on the host when its data are there, without blocking.
@@ -45,6 +47,8 @@ def host_launch(
     uses_cuda : bool, optional
         Whether the function may call CUDA, or a library that does. A graph can have a function that does not as a
         node of its own, so that it is launched as one; for others the host steps in between two graphs.
+    after : Event or sequence of Event, optional
+        Events of `Context.event` that it comes after.
 
     Raises
     ------
@@ -74,6 +78,8 @@ def host_launch(
         extra = sequence("args", others.pop("args", ()))
         if others:
             raise TypeError(f"host_launch got unknown arguments: {', '.join(others)}")
+    if after is not None:
+        args += accesses_after(after)
     task = context.make_host_task(args, name or symbol, uses_cuda is True or truth("uses_cuda", uses_cuda))
     must_be_host(task, args)
     launch = HostLaunch(task, extra)

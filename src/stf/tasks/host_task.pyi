@@ -14,6 +14,7 @@ def host_launch(
     name: str | None = None,
     symbol: str | None = None,
     uses_cuda: bool = True,
+    after: Any = None,
     **others: Any,
 ) -> Any: ...
 

@@ -27,6 +27,7 @@ from stf.interop.streams import handed_out
 from stf.places import places
 from stf.places.table import current_place_code, exec_place_of, place_code, place_code_of_task
 from stf.tasks import handles, validation
+from stf.tasks.after import accesses_after
 from stf.tasks.not_accesses import refuse_data
 from stf.values.parts import add_group, built
 
@@ -58,7 +59,7 @@ active_places: list = places.active_places
 class ContextCore:
     """What of a context every task needs; `stf.context` makes the whole."""
 
-    def task(self, *args, name=None, symbol=None):
+    def task(self, *args, name=None, symbol=None, after=None):
         """Return a task on the accesses `args`, with at most one place among them.
 
         Parameters
@@ -67,6 +68,8 @@ class ContextCore:
             ``lX.read()`` and the like; an execution place anywhere among them.
         name : str, optional
             The task's name in pictures and messages.
+        after : Event or sequence of Event, optional
+            Events of `Context.event` that it comes after.
 
         Returns
         -------
@@ -78,6 +81,8 @@ class ContextCore:
         TypeError, PlaceError
             An argument is neither an access nor a place, there are two places, or the context does not have that place.
         """
+        if after is not None:
+            args += accesses_after(after)
         task: Task = self.make_task(args, name if symbol is None else symbol)
         if task.where < 0:
             return self._grid_task(args, task.symbol)

@@ -1,0 +1,91 @@
+"""Events that others complete: a thread of the user's, a callback of a library, a coroutine, another process.
+
+Such an event is a task that writes a token. It is submitted as it is made, and no worker has it: it ends when somebody
+says so. Tasks that come after it read the token. So it orders, fails, poisons, and is waited for as all tasks are.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
+from stf._engine import thread_turns
+from stf._engine.access import Data
+from stf._engine.failures import EventCancellation, EventFailure
+from stf._engine.versions import Outcome
+from stf.errors import CaptureError, TaskStateError
+
+if not cython.compiled:
+    ENDED = 2
+
+WRITE = 2
+
+
+def open_event(engine: Engine, task: TaskCore, token: Data):
+    """Let a task, which has begun nowhere, be the event that writes a new token."""
+    engine.enter()
+    try:
+        if engine.root.captured:
+            raise CaptureError("an event that others complete cannot be part of a CUDA graph of yours")
+        if engine.scope.records and not thread_turns.gathers(engine.scope):
+            raise TaskStateError(
+                f"an event inside {engine.scope.description}: what is recorded has none that others complete; make it "
+                "before, and let the task that launches come after it"
+            )
+        version = token.version
+        outcome = Outcome(True)
+        event: cython.longlong = engine.root.open_event()
+        engine.outside[event] = task
+        engine.next_task += 1
+        task.id, task.event, task.state, task.outcome = engine.next_task, event, ENDED, outcome
+        engine.kinds.add(task.kind, 1)
+        version.writers.add(event)
+        version.outcome = outcome
+        version.joined |= WRITE
+        version.set_writer(task.symbol, task.code, task.lasti, outcome)
+        if engine.observer is not None:
+            version.writers.name(task.id)
+            engine.observer.task(task)
+        task.accesses = task.context = None  # as every task that was submitted, it keeps nothing alive
+    finally:
+        engine.gate.leave()
+    return 0
+
+
+def complete(engine: Engine, task: TaskCore, failure):
+    """End an event, with a `failure` or well; False if it has ended before."""
+    engine.gate.enter()
+    try:
+        if not task.outcome.pending:
+            return False
+        engine.outside.pop(task.event, None)
+        task.outcome.failure = failure
+        task.outcome.pending = False
+        if failure is not None:
+            if not failure.delivered:
+                engine.failures.append(failure)
+            if engine.observer is not None:
+                failure.tell(engine.observer, task.id, False)
+        if engine.closed is None:
+            engine.root.complete_event(task.event)
+    finally:
+        engine.gate.leave()
+    return True
+
+
+def cancel_all(engine: Engine):
+    """Cancel the events that are open: nobody waits for them any more."""
+    for task in list(engine.outside.values()):
+        complete(engine, task, cancellation_of(task))
+
+
+def failure_of(task: TaskCore, exception):
+    """Return the failure of an event."""
+    return EventFailure(task.label(), task.call_site, exception, number=task.id)
+
+
+def cancellation_of(task: TaskCore):
+    """Return the failure of an event that is cancelled; who cancels knows."""
+    return EventCancellation(task.label(), task.call_site, None, delivered=True, number=task.id)

@@ -1,0 +1,225 @@
+"""Events that others complete: work outside of stf that tasks come after."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator
+from typing import Any
+
+from stf._engine import outside_events
+from stf._support.arguments import name_of
+from stf._support.completion import Shown
+from stf.data.logical_data import new_handle
+from stf.errors import not_copied
+from stf.tasks.after import Outside
+from stf.tasks.checks import must_be_open
+from stf.tasks.task import ContextCore
+
+
+def event(context: ContextCore, *, name: str | None = None, symbol: str | None = None) -> Event:
+    """Return an event that you complete: with ``set()``, ``fail(error)`` or ``cancel()``, from any thread.
+
+    Tasks come after it by ``after=`` of `Context.task`, `Context.submit_task`, `Context.host_launch`,
+    `Context.parallel_for` and `Context.launch`. No worker and no thread waits for it meanwhile. A kernel that comes
+    after it is given to its device once the event is complete.
+
+    Parameters
+    ----------
+    name : str, optional
+        For messages and pictures.
+
+    Returns
+    -------
+    Event
+        Keep it until it is complete: one that is dropped before is cancelled.
+
+    Raises
+    ------
+    TypeError
+        The name is no text.
+    TaskStateError
+        It is made inside of what is recorded.
+    CaptureError
+        The context fills a CUDA graph of yours.
+    ContextClosedError
+        The context was finalized.
+
+    Examples
+    --------
+    >>> import threading
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3)
+    ...     uploaded = ctx.event(name="uploaded")
+    ...     ctx.task(x.rw(), after=uploaded)(lambda x: x + 1)
+    ...     threading.Timer(0.01, uploaded.set).start()
+    ...     print(x.numpy())
+    [1. 1. 1.]
+    """
+    must_be_open(context)
+    label = name_of(name, symbol)
+    token = new_handle(context.engine, None, None if label is None else f"event {label}", True)
+    task = context.make_task_at((token.write(),), label)
+    task.kind, task.where = "event", 0
+    task.find_site_outside()
+    outside_events.open_event(context.engine, task, token.core)
+    return Event(context.engine, task, token)
+
+
+class Event(Shown, Outside):
+    """Work of others that tasks can come after; `Context.event` makes one.
+
+    It is a handle too: ``await`` it, or ask it as a future.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_zeros(3)
+    ...     read = ctx.event(name="read")
+    ...     ctx.task(x.rw(), after=[read])(lambda x: x + 1)
+    ...     print(read.done(), read.fail(OSError("the disk is full")), read.done(), read.set())
+    ...     try:
+    ...         x.numpy()
+    ...     except stf.TaskFailedError as error:
+    ...         print(repr(error.__cause__))
+    False True True False
+    OSError('the disk is full')
+    """
+
+    __slots__ = ("__weakref__", "_engine", "_task", "_token")
+
+    _shown = ["add_done_callback", "cancel", "cancelled", "done", "exception", "fail", "name", "result", "set"]
+
+    def __init__(self, engine: Any, task: Any, token: Any) -> None:
+        self._engine = engine
+        self._task = task
+        self._token = token
+
+    @property
+    def name(self) -> str | None:
+        """The name that it was given."""
+        symbol: str | None = self._task.symbol
+        return symbol
+
+    def set(self) -> bool:
+        """Complete the event: tasks after it may begin. Return False if it was complete before.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     event = ctx.event()
+        ...     print(event.set(), event.set())
+        True False
+        """
+        return bool(outside_events.complete(self._engine, self._task, None))
+
+    def fail(self, error: BaseException) -> bool:
+        """Complete the event as failed: tasks after it are skipped, as after a task that raised `error`.
+
+        Return False if it was complete before.
+
+        Raises
+        ------
+        TypeError
+            `error` is no exception.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     event = ctx.event()
+        ...     event.fail(ValueError("no"))
+        ...     print(repr(event.exception().__cause__))
+        True
+        ValueError('no')
+        """
+        if not isinstance(error, BaseException):
+            raise TypeError(f"fail takes an exception, got {type(error).__name__}; pass ValueError(...) or such")
+        return bool(outside_events.complete(self._engine, self._task, outside_events.failure_of(self._task, error)))
+
+    def cancel(self) -> bool:
+        """Complete the event as cancelled: tasks after it are skipped. Return False if it was complete before.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     event = ctx.event()
+        ...     print(event.cancel(), event.cancelled())
+        True True
+        """
+        return bool(outside_events.complete(self._engine, self._task, outside_events.cancellation_of(self._task)))
+
+    def done(self) -> bool:
+        """Return whether it is complete, however that went.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     event = ctx.event()
+        ...     print(event.done(), event.set(), event.done())
+        False True True
+        """
+        return bool(self._task.done())
+
+    def cancelled(self) -> bool:
+        """Return whether it was cancelled; see `cancel`."""
+        return bool(self._task.cancelled())
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait until it is complete, and return its error, or None; see `Task.exception`.
+
+        Raises
+        ------
+        TimeoutError
+            It took longer than `timeout` seconds.
+        """
+        error: Exception | None = self._task.exception(timeout)
+        return error
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait until it is complete, and raise what it failed with; see `Task.result`.
+
+        Raises
+        ------
+        TimeoutError
+            It took longer than `timeout` seconds.
+        TaskFailedError
+            It failed, or was cancelled.
+        """
+        self._task.result(timeout)
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call ``fn(event)`` when it is complete: by a worker, or now if it is.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     event = ctx.event(name="sent")
+        ...     event.add_done_callback(lambda event: print(event.name))
+        ...     print(event.set())
+        ...     ctx.synchronize()
+        True
+        sent
+        """
+        self._task.add_done_callback(lambda _: fn(self))
+
+    def __await__(self) -> Generator[Any]:
+        return self._task.__await__()  # type: ignore[no-any-return]
+
+    def __del__(self) -> None:
+        task = getattr(self, "_task", None)
+        if task is None or task.done():
+            return
+        try:
+            warnings.warn(
+                f"{self!r} was dropped before it was complete, and is cancelled; keep it until you have called set()",
+                ResourceWarning,
+                stacklevel=1,
+            )
+        finally:
+            self.cancel()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise not_copied(repr(self), "send what it stands for, and make an event there")
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self.cancelled() else "complete" if self.done() else "open"
+        return f"<stf.Event {self._task.label()}, {state}>"
