@@ -96,7 +96,7 @@ class OpenNode:
         self.capture = self.again = self.chain = None
 
     def begin(self, place, kind):
-        """Be a new one."""
+        """Become the node of a slot that begins at a place: nothing is before it, and nothing on it."""
         self.place = place
         self.kind = kind
         self.needs.clear()
@@ -140,6 +140,8 @@ class Program:
         How many kernels and captured bodies depend on parameters.
     aborted : int
         How many nodes were given up.
+    runs_once : bool
+        It is played once: bodies say themselves how they went.
     """
 
     def __init__(self):
@@ -156,6 +158,7 @@ class Program:
         self.launches = Numbers()
         self.pointers = Numbers()  # of the next launch
         self.count = self.aborted = 0
+        self.runs_once = False
         self.calls = 0
         self.steps = 0
         self.runs = 0
@@ -296,7 +299,7 @@ class Program:
         other = Program()
         other.objects = list(self.objects) if adds else self.objects  # this one must not hold those
         other.replicas, other.blocks, other.launches = self.replicas, self.blocks, self.launches
-        other.pools = self.pools
+        other.pools, other.runs_once = self.pools, self.runs_once
         return other
 
     def take(self, other: Program, chosen, needs):
@@ -382,6 +385,28 @@ class Program:
             content[offset : offset + 8] = bytes(8)
             given.append((offset, self.replicas[pointers[i] & 0xFFFFFFFF]))
         return tuple([words[i] for i in range(HEADER)]), bytes(content), given
+
+    def block_at(self, position, others):
+        """Return the bytes of all arguments of a launch, as they were recorded or with the addresses of other replicas.
+
+        These `others` are by the identity of the recorded ones; None if there are none.
+        """
+        content: bytes = b""
+        if cython.compiled:
+            i: cython.longlong
+            words = self.launches.items + position
+            content = cython.cast("char*", words + HEADER)[: words[BYTES]]
+            pointers = words + HEADER + (words[BYTES] + 7) // 8
+            for i in range(0 if others is None else words[POINTERS]):
+                replica: Replica = self.replicas[pointers[i] & 0xFFFFFFFF]
+                replica = others.get(id(replica), replica)
+                offset: cython.longlong = pointers[i] >> 32
+                memcpy(cython.cast("char*", content) + offset, cython.address(replica.address), 8)  # nobody has it yet
+        return content
+
+    def replicas_at(self, position):
+        """Return the replicas whose addresses are among the arguments of a launch."""
+        return [replica for _, replica in self.launch_at(position)[2]]
 
     def shape_of(self, position):
         """The launch of a kernel: function, grid, block and bytes of shared memory."""

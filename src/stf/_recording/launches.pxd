@@ -4,7 +4,7 @@ from stf._engine.coherency cimport NEVER
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
 from stf._port.programs cimport RUN
-from stf._recording.playback cimport make_launch
+from stf._recording.playback cimport Frame, make_frame
 from stf._recording.recordings cimport Routine, Use
 from stf._engine.versions cimport Version
 from stf._engine.engine cimport Engine

@@ -20,7 +20,7 @@ from stf._recording.recordings import Use
 from stf.errors import GraphClosedError, TaskFailedError
 
 if not cython.compiled:
-    from stf._recording.playback import make_launch
+    from stf._recording.playback import make_frame
     from stf._support.context_variables import variables_here
     from stf._support.sync import PyThread_get_thread_ident
 
@@ -376,15 +376,13 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
 
 def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
     """Do the work of a launch; a failure on the way poisons what the task writes."""
-    launch = make_launch(engine, task, values, variables_here())
-    if rebinding is not None:
-        launch.rebinding, launch.others = rebinding, rebinding.replicas
+    frame = make_frame(engine, task, values, variables_here(), rebinding)
+    launch = frame.launch
     launch.outcome, launch.inputs = task.outcome, task.inputs
     try:
-        slot: cython.int = routine.run(launch, task.slot)
-        launch.slot = task.slot = slot
+        routine.run(frame)
         if late:
-            launch.finish_calls()
+            frame.finish_calls()
     except BaseException as error:
         failure = launch.failure  # of a body that ran in this call
         if failure is None or failure.exception is not error.__cause__:

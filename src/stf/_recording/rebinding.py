@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from stf._engine.access import must_be_writeable
 from stf.errors import CaptureError
@@ -22,6 +22,14 @@ class ByIdentity:
 
     def __hash__(self) -> int:
         return id(self.thing)
+
+
+class Bound(NamedTuple):
+    """The data that a graph of the driver's works on: their key, the users' objects, and addresses by replica."""
+
+    key: tuple[Any, ...]
+    objects: tuple[Any, ...]
+    addresses: dict[int, int]
 
 
 class Rebinding:
@@ -54,6 +62,10 @@ class Rebinding:
     def addresses_by_replica(self) -> dict[int, int]:
         """The addresses of what is used in place of replicas, by the identity of these."""
         return {number: replica.address for number, replica in self.replicas.items()}
+
+    def bound(self) -> Bound:
+        """Return what is kept of the data with a graph that works on them; a rebinding would keep the data."""
+        return Bound(self.key(), self.objects, self.addresses_by_replica())
 
     def key(self) -> tuple[Any, ...]:
         """What a graph of the driver's that was captured with these data depends on."""

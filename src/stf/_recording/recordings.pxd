@@ -6,7 +6,7 @@ from stf._port.events cimport EventSet
 from stf._engine.scope cimport Scope
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.programs cimport Program
-from stf._recording.playback cimport Launch
+from stf._recording.playback cimport Frame
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.engine cimport Engine
@@ -54,8 +54,8 @@ cdef class Routine:
     cdef public unsigned long holder
     cdef public DriverGraph graph
     cdef public object awaited  # data that somebody waits for, and where in it; None if that is the end, or unknown
-    cpdef int run(self, Launch launch, int slot) except -1
-    cpdef int put(self, Launch launch, int slot) except -1
+    cpdef object run(self, Frame frame)
+    cpdef object put(self, Frame frame)
     cpdef bint calls(self) except -1
     cpdef bint has_calls(self) except -1
     cpdef list flags(self)
@@ -74,5 +74,5 @@ cdef class Recording(Routine):
     cdef readonly Outcome outcome
     cdef readonly Program outline  # the program in pieces; None as far as is known
     cdef bint was_outlined
-    cdef bint is_piecemeal(self, Launch launch) except -1
-    cdef int run_awaited(self, Launch launch, int slot) except -1
+    cdef bint is_piecemeal(self, Frame frame) except -1
+    cdef int run_awaited(self, Frame frame) except -1

@@ -465,12 +465,12 @@ class Routine:
         for part in self.parts:
             part.tell_tasks(failure)
 
-    def run(self, launch, slot):
-        """Do the work of a launch after what is on a slot; return the slot after it."""
+    def run(self, frame):
+        """Do the work of a launch after what is on the slot."""
         raise NotImplementedError
 
-    def put(self, launch, slot):
-        """Do it node by node, or as a part of a graph; return the slot after it."""
+    def put(self, frame):
+        """Do it node by node, or as a part of a graph."""
         raise NotImplementedError
 
     def calls(self):
@@ -561,6 +561,7 @@ class Recording(Routine):
     def __init__(self, engine, scope):
         Routine.__init__(self, engine, scope.parts, scope.runs_once)
         self.program = scope.port.program
+        self.program.runs_once = scope.runs_once
         self.description = scope.description
         self.life = ClosedFlag(scope.description)
         self.uses = [use for use in map(use_of, scope.touched) if use is not None]
@@ -597,40 +598,36 @@ class Recording(Routine):
     def has_calls(self):
         return self.program.calls > 0 or Routine.has_calls(self)
 
-    def run(self, launch, slot):
+    def run(self, frame):
         """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
         if self.awaited is not None:
-            return self.run_awaited(launch, slot)
-        done: cython.int = self.graph.launch(launch, self, slot)
-        if done >= 0:
-            return done
-        if self.graph.refusal is not None and self.is_piecemeal(launch):
-            return launch.play(self.outline, slot, self.runs_once)
-        return self.put(launch, slot)
+            self.run_awaited(frame)
+        elif not self.graph.launch(frame, self):
+            piecemeal: cython.bint = self.graph.refusal is not None and self.is_piecemeal(frame)
+            frame.play(self.outline if piecemeal else self.program)
 
-    def run_awaited(self, launch, slot):
+    def run_awaited(self, frame):
         """Do it, once, with what somebody waits for apart from the rest."""
-        where: cython.int = launch.task.where
-        if launch.engine.place(where).enqueues and not launch.engine.root.captured:
-            self.awaited.cut(self, where, launch.engine.place(where).memory)
+        engine, where = frame.engine, frame.task.where
+        if engine.place(where).enqueues and not engine.root.captured:
+            self.awaited.cut(self, where, engine.place(where).memory)
             self.outline, self.was_outlined = self.awaited.program, True
-        launch.awaited = self.awaited
-        return launch.play(self.awaited.program, slot, self.runs_once)
+        self.awaited.note(frame.play(self.awaited.program).tolist())
+        return 0
 
-    def is_piecemeal(self, launch):
-        """Whether some of it can be graphs; found out once."""
-        root = launch.engine.root
-        if root.captured or not launch.engine.place(launch.task.where).enqueues:
+    def is_piecemeal(self, frame):
+        """Return whether some of it can be graphs; found out once."""
+        engine, where = frame.engine, frame.task.where
+        if engine.root.captured or not engine.place(where).enqueues:
             return False
         if not self.was_outlined:
-            where: cython.int = launch.task.where
-            outline = segments.in_pieces(self, where, launch.engine.place(where).memory, launch.task.call_site)
+            outline = segments.in_pieces(self, where, engine.place(where).memory, frame.task.call_site)
             if not self.was_outlined:  # else another thread did so meanwhile
                 self.outline, self.was_outlined = outline, True
         return self.outline is not None
 
-    def put(self, launch, slot):
-        return launch.play(self.program, slot, self.runs_once)
+    def put(self, frame):
+        frame.play(self.program)
 
     def refusal(self, where, memory, looped, unread, hosts=False):
         """Why it cannot be one graph of the driver's at a place; None if it may be.

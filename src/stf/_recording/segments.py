@@ -34,17 +34,16 @@ class Piece:
         self.program = program
         self.parts = parts
         self.read = read
-        self.runs_once = around.runs_once
         self.graph = DriverGraph(0)
 
-    def run(self, launch: Any, slot: int) -> int:
-        """Do it after what is on a slot; return the slot after it."""
-        done = int(self.graph.launch(launch, self, slot))
-        return int(launch.play(self.program, slot, self.runs_once)) if done < 0 else done
+    def run(self, frame: Any) -> None:
+        """Do it after what is on the slot."""
+        if not self.graph.launch(frame, self):
+            frame.play(self.program)
 
-    def put(self, launch: Any, slot: int) -> int:
+    def put(self, frame: Any) -> None:
         """Let a graph do it, of which this becomes a part."""
-        return int(launch.play(self.program, slot, self.runs_once))
+        frame.play(self.program)
 
     def has_calls(self) -> bool:
         """Whether bodies run on the host."""

@@ -12,7 +12,7 @@ from stf._engine.engine cimport Engine
 from stf._port.port cimport Port
 from stf._port.programs cimport RUN
 from stf._engine.task cimport OPEN, TaskCore
-from stf._recording.playback cimport Launch
+from stf._recording.playback cimport Frame
 from stf._support.sync cimport PyThread_get_thread_ident
 from stf._support.untracked cimport untrack
 from stf.tasks.results cimport store_results, written_values
@@ -61,8 +61,8 @@ cdef class BodyCapture(Recaptured):
     cdef int ordinal
     cdef tuple last  # values, addresses, and what was captured for them
     cdef readonly dict taken  # global numbers that the body had read, or might have
-    cpdef int play(self, Launch launch, int slot) except -1
-    cdef int play_part(self, Launch launch, Body body) except -1
+    cpdef int play(self, Frame frame) except -1
+    cdef int play_part(self, Frame frame, Body body) except -1
     cdef capture(self, object owner, Body body)
     cdef capture_patiently(self, object owner, object values, object rebinding)
     cdef bint outlast_launches(self) except -1

@@ -562,12 +562,11 @@ class PlayedBody(Routine):
         self.description = f"task {again.label}"
         self.reason = f"task {again.label} ({again.site}) calls what its library does not capture ({error})"
 
-    def run(self, launch, slot):
-        """Run the body behind what is on a slot."""
-        self.again.play(launch, slot)
-        return slot
+    def run(self, frame):
+        """Run the body behind what is on the slot."""
+        self.again.play(frame)
 
-    def put(self, launch, slot):
+    def put(self, frame):
         """A graph cannot have it."""
         raise CaptureError(self.reason)
 
@@ -676,14 +675,14 @@ class BodyCapture(Recaptured):
         """Whether it can run in the call of a launch, where capturing it has failed with an error."""
         return tells_of_capture(error)
 
-    def play(self, launch: Launch, slot):
-        """Run it for a launch, behind what is on a slot; what is launched once says itself how it went."""
+    def play(self, frame):
+        """Run it for a launch, behind what is on the slot; what is launched once says itself how it went."""
         once: cython.bint = self.body.outcome is not None
-        body: Body = self.body if once else self.body.again(launch.values, launch.rebinding)
-        engine = launch.engine
+        body: Body = self.body if once else self.body.again(frame.values, frame.launch.rebinding)
+        engine, slot = frame.engine, frame.slot
         thread: object = PyThread_get_thread_ident()
         around = host_waits.RUNNING.get(thread)
-        host_waits.enter(engine.root, launch.task, slot, engine.pending() != 0)
+        host_waits.enter(engine.root, frame.task, slot, engine.pending() != 0)
         pointer = engine.root.stream(slot)
         body.args = tuple([Stream(a.place, pointer) if type(a) is Stream else a for a in body.args])
         body.around = StreamBlock(engine.root, pointer, self.ordinal, body.around)
@@ -693,16 +692,16 @@ class BodyCapture(Recaptured):
             if once:
                 body()
             else:
-                self.play_part(launch, body)
+                self.play_part(frame, body)
         finally:
             if around is not None:
                 host_waits.RUNNING[thread] = around
             engine.root.stream(slot)  # the body may have left another device current
         return 0
 
-    def play_part(self, launch: Launch, body: Body):
+    def play_part(self, frame, body: Body):
         """Run it as a part of a launch, unless that has failed; raise what it raises, if nobody is told of it later."""
-        engine = launch.engine
+        engine, launch = frame.engine, frame.launch
         failure = None
         try:
             failure = launch.attempt(body)
