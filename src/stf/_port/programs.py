@@ -124,45 +124,19 @@ class Program:
     Of node ``i``, ``needs[first_need[i]:first_need[i + 1]]`` are the nodes before it, and
     ``work[first_work[i]:first_work[i + 1]]`` its operations: ``8 * position + kind``, with the position in `launches`
     (function, grid, block, shared memory, bytes of arguments, number of pointers, those arguments, those pointers) or
-    in `objects`. A pointer is the offset of an argument and the number of a replica, whose address it is.
-
-    Attributes
-    ----------
-    count : int
-        How many nodes.
-    calls : int
-        How many bodies run on the host.
-    steps : int
-        How many of these may use CUDA, so that no graph of the driver's can have them.
-    runs : int
-        How many nested programs there are.
-    variants : int
-        How many kernels and captured bodies depend on parameters.
-    aborted : int
-        How many nodes were given up.
-    runs_once : bool
-        It is played once: bodies say themselves how they went.
+    in `objects`. A pointer is the offset of an argument and the number of a replica, whose address it is. The other
+    fields are in the .pxd.
     """
 
     def __init__(self):
-        self.objects = []
-        self.replicas = []  # whose addresses kernels take
-        self.blocks = []  # with-blocks that gave addresses to kernels themselves
-        self.pools = []  # of the memory that bodies allocated while they were captured
-        self.kinds = Numbers()
-        self.needs = Numbers()
-        self.first_need = Numbers()
-        self.work = Numbers()
-        self.first_work = Numbers()
+        self.objects, self.replicas, self.blocks, self.pools = [], [], [], []
+        self.kinds, self.launches, self.pointers = Numbers(), Numbers(), Numbers()
+        self.needs, self.first_need = Numbers(), Numbers()
+        self.work, self.first_work = Numbers(), Numbers()
         self.followed = Numbers()
-        self.launches = Numbers()
-        self.pointers = Numbers()  # of the next launch
         self.count = self.aborted = 0
+        self.calls = self.steps = self.runs = self.variants = 0
         self.runs_once = False
-        self.calls = 0
-        self.steps = 0
-        self.runs = 0
-        self.variants = 0
         self.first_need.add(0)
         self.first_work.add(0)
 

@@ -81,43 +81,6 @@ class GraphCalls:
             self.end_first()
 
 
-class GraphCall:
-    """A recorded body, as a node of a graph: to be called in each of its launches.
-
-    `binding` are the values of a graph in the graph; `own_launch` is what has an outcome of its own there. A body of a
-    program that `runs_once` says itself how it went.
-    """
-
-    def __init__(self, calls, body, binding, own_launch, runs_once):
-        self.calls = calls
-        self.body = body
-        self.binding = binding
-        self.own_launch = own_launch
-        self.runs_once = runs_once
-
-    def give_up(self):
-        """Say of what it would have told that nobody waits for it any more, since it will not be called."""
-        if isinstance(self.body, Last):
-            inner: Launch = self.body.launch
-            if inner.remaining:
-                inner.one_done()
-        elif self.runs_once:
-            late: QueuedBody = self.body
-            late.give_up(None)
-
-    def __call__(self):
-        if not self.calls.launches:
-            return
-        launch, values, _ = self.calls.launches[0]
-        try:
-            if self.runs_once or isinstance(self.body, Last):
-                self.body()
-            else:
-                Call(launch if self.own_launch is None else self.own_launch, self.body, values, self.binding)()
-        finally:
-            self.calls.one_done(launch)
-
-
 class Call:
     """A recorded body, to be called in one launch: with those `values`, or with what `binding` makes of them."""
 
@@ -145,7 +108,7 @@ class Call:
 
 
 class Last:
-    """What comes after the last body of a launch."""
+    """A call after the last body of a launch."""
 
     def __init__(self, launch):
         self.launch = launch
@@ -154,3 +117,40 @@ class Last:
         launch: Launch = self.launch
         launch.one_done()
         launch.engine.ran += 1
+
+
+class GraphCall:
+    """A recorded body, as a node of a graph: to be called in each of its launches.
+
+    `binding` makes the values of a graph in the graph; `own_launch` is what has an outcome of its own there. What is
+    called as it is `tells` itself how it went: a body of a program that is launched once, or the last call.
+    """
+
+    def __init__(self, calls, body, binding, own_launch, tells):
+        self.calls = calls
+        self.body = body
+        self.binding = binding
+        self.own_launch = own_launch
+        self.tells = tells
+
+    def give_up(self):
+        """Say of what it would have told that nobody waits for it any more, since it will not be called."""
+        if isinstance(self.body, Last):
+            inner: Launch = self.body.launch
+            if inner.remaining:
+                inner.one_done()
+        elif self.tells:
+            late: QueuedBody = self.body
+            late.give_up(None)
+
+    def __call__(self):
+        if not self.calls.launches:
+            return
+        launch, values, _ = self.calls.launches[0]
+        try:
+            if self.tells:
+                self.body()
+            else:
+                Call(launch if self.own_launch is None else self.own_launch, self.body, values, self.binding)()
+        finally:
+            self.calls.one_done(launch)

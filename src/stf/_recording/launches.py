@@ -1,7 +1,21 @@
 """Launches: a recording, or a routine of several, is submitted as one task of the scope around.
 
-The task waits, brings the data to where they are needed, and does the work: the host plays it (`playing`), or it is one
-graph of the driver's (`captured`). Then it says where the data are valid now.
+Then all that the engine knows of order, poison, eviction and threads holds for launches. These are the steps::
+
+    submit ──▶ submit_held ──▶ submit_open ──▶ submit_begun ──▶ run_at_root, or a node of the recording around
+      holds it   begins the     brings data,     does it, and
+                 task           takes a turn     says where data are now
+
+An access says of data one mode and one place. A launch may need more: data at two places (`entries`), data that are
+valid at several places afterwards (`finals`), and data that a branch writes, or not. Where accesses say it all, a
+launch is *plain*: a begin, the work, and an end, as most replayed calls are. Else `bring_entries` brings the rest, and
+`set_finals` says where all is. What launches with the recorded data need is found out once (`Routine.needed`).
+
+Launches with other data (`rebinding`) are not ordered by their data, but use the same partial results. So the launches
+of several threads take turns (`take_turn`), and each comes after the last one (`Routine.last`).
+
+What a failed launch was to write is poisoned. Data that no user can write anew, as a counter is, would stay so for
+good; so the next launch forgets the failure of those that it writes before it reads them (`forget_failures`).
 """
 
 from __future__ import annotations
@@ -34,78 +48,55 @@ if not cython.compiled:
 @cython.final
 @cython.cclass
 class Needed:
-    """A use of a launch: of which data, in which mode, and where that must be valid before."""
+    """A use of a launch, and the access that it is; see the .pxd."""
 
     def __init__(self, of: Use, data: Data, recorded):
         self.use = of
         self.core = data
-        self.mode = of.mode
         self.entries = of.entries
-        self.neutral_op = of.neutral_op
-        lacks: cython.bint = of.conditional and self.neutral_op is None
+        mode: cython.int = of.mode
+        neutral_op = of.neutral_op
+        lacks: cython.bint = of.conditional and neutral_op is None
         if lacks and (recorded or not (has_content(data.version) or data.is_dropped or data.private)):
             # it may be elsewhere when this is done again; or nobody wrote it before
-            self.neutral_op = data.engine.keep_previous
+            neutral_op = data.engine.keep_previous
             lacks = False
-        self.without_content = lacks and not has_content(data.version)  # and nobody can see that
+        self.without_content = lacks and not has_content(data.version)
         if of.conditional and not self.without_content:  # it may stay as it is
-            self.mode = RW
+            mode = RW
             self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
-
-    def is_plain(self):
-        """Whether an access is all that it is."""
-        finals = self.use.finals
-        if self.use.conditional or len(self.entries) > 1:
-            return False
-        return finals is None or (len(finals) == 1 and finals[0] == self.place())
-
-    def is_stale(self):
-        """Whether it is written before it is read, but perhaps not at all."""
-        use = self.use
-        unread: cython.bint = use.unread or (use.conditional and not use.mode & READ)
-        own: cython.bint = self.core.private and use.mode != READ
-        return unread or own or use.neutral_op is self.core.engine.keep_previous
-
-    def place(self):
-        """The first entry, or else where the data is valid afterwards."""
-        places = self.entries or self.use.finals or [AFFINE]
-        return places[0]
-
-    def access(self):
-        """The access of the launch."""
         access: Access = Access.__new__(Access)
         access.data = None
-        access.core = self.core
-        access.mode = self.mode
-        access.op = self.neutral_op
-        access.place = self.place()
-        return access
+        access.core = data
+        access.mode = mode
+        access.op = neutral_op
+        access.place = (self.entries or of.finals or [AFFINE])[0]
+        self.access = access
+        brings_all = not of.conditional and len(self.entries) <= 1
+        self.is_plain = brings_all and (of.finals is None or (len(of.finals) == 1 and of.finals[0] == access.place))
+        unread: cython.bint = of.unread or (of.conditional and not of.mode & READ)
+        own: cython.bint = data.private and of.mode != READ
+        self.is_stale = unread or own or of.neutral_op is data.engine.keep_previous
 
 
 @cython.final
 @cython.cclass
 class Needs:
-    """What a launch needs, its accesses, and whether bodies run on the host.
-
-    It is `plain` if a begin and an end with these accesses bring all data and leave them where the work does. What is
-    `stale` is written before it is read, if it is at all.
-    """
+    """The needs of a launch, its accesses, and whether bodies run on the host."""
 
     def __init__(self, uses, late):
         self.uses = uses
-        self.accesses = tuple([cython.cast(Needed, needed).access() for needed in uses])
         self.late = late
-        self.plain = all([cython.cast(Needed, needed).is_plain() for needed in uses])
-        stale = [needed for needed in uses if cython.cast(Needed, needed).is_stale()]
-        self.stale = stale or None
+        self.accesses = tuple([cython.cast(Needed, needed).access for needed in uses])
+        self.plain = all([cython.cast(Needed, needed).is_plain for needed in uses])
+        self.stale = [needed for needed in uses if cython.cast(Needed, needed).is_stale] or None
 
 
 def needs_of(routine, rebinding):
-    """What a launch needs: the same for all with the routine's data."""
+    """Return what a launch needs: the same for all with the routine's data."""
     if rebinding is None and routine.needed is not None:
         return routine.needed
-    scope = routine.engine.scope
-    recorded = not scope.runs_once
+    recorded = not routine.engine.scope.runs_once
     uses = [
         Needed(use, use.data if rebinding is None else rebinding.data_for(use.data), recorded) for use in routine.uses
     ]
@@ -157,9 +148,9 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
         forget_failures(engine, needs.stale)
     if shared[0]:
         for item in needs.uses:
-            use: Needed = item
-            if use.core.readonly and use.mode != READ:
-                must_be_writeable(use.core, f"cannot be written by task {task.label()}")
+            needed: Needed = item
+            if needed.core.readonly and needed.access.mode != READ:
+                must_be_writeable(needed.core, f"cannot be written by task {task.label()}")
     task.accesses = needs.accesses
     task.is_single_launch = routine.runs_once
     late: cython.bint = needs.late

@@ -29,7 +29,7 @@ cdef class Frame:
     cdef int run_own(self, object routine) except -1
     cdef int put(self, Program program, tuple operation) except -1
     cdef int put_body(self, object body, bint runs_once) except -1
-    cdef int put_call(self, object body, bint runs_once) except -1
+    cdef int put_call(self, object body, bint tells) except -1
     cdef int put_captured(self, tuple operation) except -1
     cdef int put_memory(self, tuple operation) except -1
     cdef int put_launch(self, Program program, int64_t position, Arguments arguments) except -1

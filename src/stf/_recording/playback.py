@@ -153,7 +153,7 @@ class Frame:
             frame.values = bound(given, self.values)
         if operation[3] is not None:
             frame.launch = make_launch(engine, self.task, self.launch.variables)
-            frame.launch.outcome, frame.launch.inputs = cython.cast(Outcome, operation[3]), operation[4]
+            frame.launch.outcome, frame.launch.inputs = operation[3], operation[4]
         engine.gate.leave()
         try:
             if operation[3] is not None:
@@ -200,8 +200,8 @@ class Frame:
         self.launch.called = True
         return 0
 
-    def put_call(self, body, runs_once):
-        """Let the graph that is captured call a body."""
+    def put_call(self, body, tells):
+        """Let the graph that is captured call a body, which `tells` itself how it went, or does not."""
         variant = self.variant
         targets: list = []
         if isinstance(body, QueuedBody):
@@ -210,7 +210,7 @@ class Frame:
             if variant.by_replica is not None:
                 variant.note_replicas(None, self.port, recorded)  # of which the graph knows where they are
         own = None if self.launch is variant.launch else self.launch
-        call = GraphCall(variant.calls, body, self.binding, own, runs_once)
+        call = GraphCall(variant.calls, body, self.binding, own, tells)
         self.port.call_here(self.slot, call, targets)
         variant.calls.all.append(call)
         return 0
@@ -342,7 +342,7 @@ class Frame:
         engine.gate.enter()
         try:
             if self.variant is not None:
-                return self.put_call(Last(launch), False)
+                return self.put_call(Last(launch), True)
             self.port.call(self.slot, Last(launch))
             engine.queued += 1
         finally:

@@ -43,27 +43,7 @@ NOTHING = EventSet()
 @cython.final
 @cython.cclass
 class RecordingScope(Scope):
-    """A scope whose tasks are recorded.
-
-    Attributes
-    ----------
-    parts : list
-        Recordings that it runs.
-    touched : list of Data
-        What its tasks used.
-    skips : list of (Failure, str)
-        What was told before, and kept a task of it from running: it is told again when this is launched.
-    held : list of (Data, Replica)
-        The memory that it has reserved, and pinned.
-    after : EventSet
-        When that memory may be used.
-    temporaries : list of Replica
-        Memory that only its program uses.
-    outcome : Outcome or None
-        How its launch begins, for the handles of tasks that have no outcome of their own; None if it comes again.
-    first_data : int
-        The number of the first data that is made in it; these have no content when it begins, each time.
-    """
+    """A scope whose tasks are recorded; its fields are in the .pxd."""
 
     def __init__(self, engine, port, thread, description, runs_once, patient):
         Scope.__init__(self, port, engine.scope, thread, description, runs_once, patient)
@@ -414,19 +394,7 @@ def joined_uses(recordings, may_not_run=()):
 
 @cython.cclass
 class Routine:
-    """What a launch does: a recording, or several of them.
-
-    Attributes
-    ----------
-    uses : list of Use
-        The accesses of a launch.
-    after : EventSet
-        When its memory may be used.
-    parts : list of Routine
-        What it runs, which it holds.
-    runs_once : bool
-        It is launched once: bodies say themselves how they went.
-    """
+    """The work of a launch: a recording, or several of them; its fields are in the .pxd."""
 
     parent = None  # as a data that was cut from no other: both are dropped by users
 
@@ -437,15 +405,11 @@ class Routine:
         self.uses = []
         self.after = EventSet()
         self.owners = 1
-        self.holders = 0  # recordings that it is part of
-        self.closed = self.is_lent = False
-        self.last = None  # the end of the last launch, once one had other data
-        self.needed = None  # what a launch with its own data needs
-        self.is_shared = False  # it has memory that all launches use, whatever their data
-        self.turn = make_lock(threading.RLock)  # of the launches of several threads, where that matters
-        self.holder = 0  # the thread whose turn it is
-        self.graph = self.awaited = None
-        self.spoilt, self.skips = [], []  # what skipped tasks were to write, with versions; failures to tell again
+        self.holders = self.holder = 0
+        self.closed = self.is_lent = self.is_shared = False
+        self.last = self.needed = self.graph = self.awaited = None
+        self.turn = make_lock(threading.RLock)
+        self.spoilt, self.skips = [], []
 
     def poison(self, failure):
         """Say of what it was to write that it failed, as its launch did not begin."""
