@@ -63,7 +63,7 @@ HOT = {
         "_support": "library_threads sync untracked with_blocks",
         "graphs": "call_pattern launchable",
         "kernels": "arguments launching plans",
-        "tasks": "bodies functions host_task task views",
+        "tasks": "bodies functions host_task running task views",
     }.items()
     for name in names.split()
 }
