@@ -29,16 +29,16 @@ class Flag:
         self.read = read
 
     def holds(self) -> bool:
-        """What was computed, once it is on the host."""
+        """Return what was computed, once it is on the host."""
         return bool(self.read(self.data))
 
     def address_at(self, memory: int) -> int:
-        """Where it is at a data place, where a recording has reserved it."""
+        """Return where it is at a data place, where a recording has reserved it."""
         return address_of(self.data, memory)
 
 
 def address_of(data: Any, memory: int) -> int:
-    """Where a data is at a data place."""
+    """Return where data are at a data place."""
     return next(int(replica.address) for replica in data.version.replicas if replica.place == memory)
 
 
@@ -70,7 +70,7 @@ class Several(Routine):
         self.put(frame)
 
     def flags(self) -> list[Any]:
-        """The data that decisions in it look at: those of the host, if that decides, and else nobody does."""
+        """Return the data that decisions in it look at: those of the host, if that decides, and else nobody does."""
         return [*([] if self.flag is None else [self.flag.data]), *super().flags()]
 
 
@@ -96,7 +96,7 @@ class Repeat(Several):
             self.body.run(frame)
 
     def is_loop(self) -> bool:
-        """Whether it is a loop of the device's rather than a long graph."""
+        """Return whether it is a loop of the device's rather than a long graph."""
         return self.start is not None and self.count * self.length > UNROLLED
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
@@ -188,7 +188,7 @@ class While(Several):
         put_loop(frame, decision, parts, self.condition is None)
 
     def flags(self) -> list[Any]:
-        """The data that decisions in it look at."""
+        """Return the data that decisions in it look at."""
         return [] if self.limit == 0 else super().flags()
 
 
@@ -223,7 +223,7 @@ class Branch(Several):
 
 
 def nodes_of(routine: Any) -> int:
-    """How many nodes of a graph a routine becomes, about."""
+    """Return how many nodes of a graph a routine becomes, about."""
     nodes = sum(map(nodes_of, routine.parts)) + (routine.program.count if hasattr(routine, "program") else 0)
     return nodes * routine.count if isinstance(routine, Repeat) and not routine.is_loop() else nodes
 

@@ -107,7 +107,7 @@ def needs_of(routine, rebinding):
 
 
 def has_content(version: Version):
-    """Whether a data has a content."""
+    """Return whether data have a content."""
     return version.valid > 0 or version.phantom or version.partials is not None
 
 
@@ -121,22 +121,12 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     TaskStateError
         It was closed.
     """
-    engine.gate.enter()
+    if not routine.hold():  # closed meanwhile, it goes with this launch
+        raise GraphClosedError(f"{routine.description} was closed before it could be launched")
     try:
-        if routine.closed:
-            raise GraphClosedError(f"{routine.description} was closed before it could be launched")
-        routine.owners += 1  # closed meanwhile, it goes with this launch
+        return submit_held(engine, task, routine, values, rebinding)
     finally:
-        engine.gate.leave()
-    try:
-        submit_held(engine, task, routine, values, rebinding)
-    finally:
-        engine.gate.enter()
-        try:
-            routine.close_inside()
-        finally:
-            engine.gate.leave()
-    return 0
+        routine.close()
 
 
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
@@ -209,13 +199,11 @@ def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebindin
         if not engine.scope.records and (routine.is_shared or rebinding is not None or routine.last is not None):
             around = take_turn(task, routine)
             turn = True
-    except TaskFailedError as error:
+    except BaseException as error:
         if task.state == OPEN:
             engine.withdraw(task)
-        return outcomes.skip(engine, task, error)
-    except BaseException:
-        if task.state == OPEN:
-            engine.withdraw(task)
+        if isinstance(error, TaskFailedError):
+            return outcomes.skip(engine, task, error)
         raise
     try:
         submit_begun(engine, task, routine, needs, values, rebinding, plain)
@@ -297,7 +285,7 @@ class TurnWait:
         self.routine = routine
 
     def threads(self):
-        """The thread whose launch it is."""
+        """Return the thread whose launch it is."""
         return [self.routine.holder] if self.routine.holder else []
 
 
@@ -385,7 +373,7 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
 
 
 def take_writers(of: Use):
-    """Who wrote a data in a recording that is launched once, and how that goes."""
+    """Take over who wrote data in a recording that is launched once, and how that goes."""
     data: Data = of.data
     inner: Version = of.version
     if inner is not None and inner.joined & WRITE:
@@ -394,7 +382,7 @@ def take_writers(of: Use):
 
 
 def spoil(engine: Engine, routine):
-    """What tasks were to write that were skipped while they were recorded, for good reason, is poisoned."""
+    """Poison what tasks were to write that were skipped, for good reason, while they were recorded."""
     for item in routine.spoilt:
         data: Data = item[0]
         if data.version.scope is not engine.scope:

@@ -333,7 +333,7 @@ class Frame:
         return frame
 
     def finish_calls(self):
-        """After the last body, say how the launch went; of a launch without an outcome nobody asks."""
+        """Let the launch say how it went, after its last body; of one without an outcome nobody asks."""
         launch, engine = self.launch, self.engine
         if launch.outcome is None:
             return 0

@@ -59,6 +59,8 @@ cdef class Routine:
     cpdef bint calls(self) except -1
     cpdef bint has_calls(self) except -1
     cpdef list flags(self)
+    cpdef bint hold(self) except -1
+    cpdef close(self)
     cpdef close_inside(self)
     cpdef become_cached(self)
     cpdef give_up(self)

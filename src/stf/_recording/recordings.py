@@ -57,7 +57,7 @@ class RecordingScope(Scope):
         self.outcome = Outcome() if runs_once else None
 
     def version_for(self, data):
-        """The version of a data for this scope, the innermost, through all scopes around it."""
+        """Return the version of data for this scope, the innermost, through all scopes around it."""
         chain: list = []
         scope: Scope = self
         while scope.records and data.version.scope is not scope:
@@ -83,7 +83,7 @@ class RecordingScope(Scope):
         return 0
 
     def replica_for(self, data, version, place, mode):
-        """The shadow of a replica at `place`; the content from before counts if nothing was written since."""
+        """Return the shadow of a replica at `place`; the content from before counts if nothing was written since."""
         shadow: Replica = version.find(place)
         if shadow is None:
             real: Replica = self.real_replica(data, version.parent, place)
@@ -100,7 +100,7 @@ class RecordingScope(Scope):
         return shadow
 
     def real_replica(self, data: Data, outer: Version, place):
-        """The replica at `place` in the scope around, with memory."""
+        """Return the replica at `place` in the scope around, with memory."""
         if self.parent.records:
             return self.parent.replica_for(data, outer, place, 0)
         real: Replica = outer.find(place)
@@ -168,7 +168,7 @@ class RecordingScope(Scope):
         self.discard()
 
     def leave(self):
-        """Nobody will end it, if it is open still: an exception came between, or its with-block is gone."""
+        """Say that nobody will end it, if it is open still: an exception came between, or its with-block is gone."""
         self.thread = thread_turns.ABANDONED
 
 
@@ -220,7 +220,7 @@ def enter_scope(engine: Engine, scope):
 
 
 def last_open(engine: Engine):
-    """The task that was begun last, of those that are open; None if there is none."""
+    """Return the task that was begun last, of those that are open; None if there is none."""
     return engine.last_open
 
 
@@ -276,7 +276,7 @@ def close_scope(engine: Engine, scope, patient=False, waiting=None, owner=None):
 
 
 def awaited_by(task: TaskCore, scope: RecordingScope):
-    """What brings the data of a task that waits; None if that is the whole program, or none of them is written."""
+    """Return what brings the data of a task that waits; None if that is the whole program, or none are written."""
     program: Program = scope.port.program
     used = [cython.cast(Access, access).core for access in task.accesses]
     written = [data for data in used if data.version.scope is scope and data.version.joined & WRITE]
@@ -295,7 +295,7 @@ def awaited_by(task: TaskCore, scope: RecordingScope):
 
 
 def failures_in(scope):
-    """What failed while it was recorded, and left data unwritten; where bodies do not say so themselves."""
+    """Return what failed while it was recorded, and left data unwritten; where bodies do not say so themselves."""
     outcomes = [] if scope.runs_once else [data.version.outcome for data in scope.touched]
     found = [outcome.failed() for outcome in outcomes if outcome is not None]
     return [failure for failure in found if failure is not None]
@@ -339,7 +339,7 @@ class Use:
 
 
 def use_of(data: Data):
-    """How the tasks of the innermost scope used a data; None if none did."""
+    """Return how the tasks of the innermost scope used data; None if none did."""
     version = data.version
     mode: cython.int = version.joined
     if mode == 0:
@@ -363,7 +363,7 @@ def use_of(data: Data):
 
 
 def joined_uses(recordings, may_not_run=()):
-    """How several recordings use their data together, when some of them may not run.
+    """Return how several recordings use their data together, when some of them may not run.
 
     What may not be written is read and written, if there was content before, which then stays. `finals` are where the
     first that writes leaves it: the others see to it that it is valid there too.
@@ -438,15 +438,15 @@ class Routine:
         raise NotImplementedError
 
     def calls(self):
-        """Whether bodies run on the host, and do not say themselves how they went."""
+        """Return whether bodies run on the host, and do not say themselves how they went."""
         return not self.runs_once and self.has_calls()
 
     def has_calls(self):
-        """Whether bodies run on the host."""
+        """Return whether bodies run on the host."""
         return any([part.has_calls() for part in self.parts])
 
     def flags(self):
-        """The data that decisions in it look at, which only the host reads on the host."""
+        """Return the data that decisions in it look at, which only the host reads on the host."""
         return [flag for part in self.parts for flag in part.flags()]
 
     def close(self):
@@ -459,7 +459,7 @@ class Routine:
             engine.gate.leave()
 
     def close_inside(self):
-        """What `close` does, by who is inside of the engine; those who run it hold it too."""
+        """Do what `close` does, for who is inside of the engine; those who run it hold it too."""
         self.owners -= 1
         if self.owners == 1 and self.is_lent:  # by a replayed function alone
             self.is_lent = False
@@ -551,11 +551,11 @@ class Recording(Routine):
                 body.give_up(failure)
 
     def holds(self, replica):
-        """Whether it keeps a replica where it is."""
+        """Return whether it keeps a replica where it is."""
         return any([item[1] is replica for item in self.held])
 
     def own_memory(self, place, known):
-        """The bytes at a place that nobody but the program has; of replicas that are `known`, by id, others tell."""
+        """Return the bytes at a place that the program alone has; of replicas that are `known`, by id, others tell."""
         replicas = [cython.cast(Replica, item) for item in self.temporaries]
         return sum([r.layout.nbytes for r in replicas if r.place == place and id(r.real) not in known])
 
@@ -637,7 +637,7 @@ class Recording(Routine):
         self.held, self.temporaries, self.touched = [], [], []
 
     def become_cached(self):
-        """A replayed function has it, and can do without; so it can without what was recorded for it alone."""
+        """Be what a replayed function has, and can do without; so it can without what was recorded for it alone."""
         Routine.become_cached(self)
         self.is_cached = True
         for item in self.touched:

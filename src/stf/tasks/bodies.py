@@ -54,7 +54,7 @@ class Body(QueuedBody):
             return self.work()
 
     def execute_watched(self):
-        """The same, and see what it does (STF_VALIDATE)."""
+        """Run it, and see what it does (STF_VALIDATE)."""
         self.check.begin()
         try:
             with contextlib.nullcontext() if self.around is None else self.around():
@@ -76,7 +76,7 @@ class Body(QueuedBody):
             task.bodies -= 1
 
     def work_alone(self):
-        """The same for a body that does not ask for its task."""
+        """Call the function of a body that does not ask for its task, and store its results."""
         given = self.args
         if self.late is not None:
             self.build_late()
@@ -107,7 +107,7 @@ class Body(QueuedBody):
                 )
 
     def again(self, values, rebinding):
-        """The same body for one launch of a recording: with the parameters of that, and perhaps other data."""
+        """Return the same body for one launch of a recording: with the parameters of that, and perhaps other data."""
         body: Body = Body.__new__(Body)
         self.copy_to(body)
         body.fn, body.kinds, body.written, body.to_fill = self.fn, self.kinds, self.written, self.to_fill
@@ -143,7 +143,7 @@ class Body(QueuedBody):
         self.args, self.written = tuple(arguments), written
 
     def refuses(self, data):
-        """Whether it works on some of the data, by number, and cannot on others in their place."""
+        """Return whether it works on some of the data, by number, and cannot on others in their place."""
         return self.argument_sources is None and any([number in data for number in self.data or ()])
 
     def build_late(self):
@@ -173,7 +173,7 @@ class Body(QueuedBody):
 
 
 def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument_sources=None, owes=False):
-    """The queued body of an open task."""
+    """Return the queued body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
     engine = cython.cast("Engine", task.engine)

@@ -46,11 +46,11 @@ class Recaptured:
     """
 
     def replicas(self):
-        """The recorded replicas that others take the place of when it is captured anew for other data."""
+        """Return the recorded replicas that others take the place of when it is captured anew for other data."""
         return []
 
     def can_play(self, error):
-        """Whether it can run in the call of a launch, where capturing it has failed with an error."""
+        """Return whether it can run in the call of a launch, where capturing it has failed with an error."""
         return False
 
     def describe(self, task: TaskCore):
@@ -78,7 +78,7 @@ class BlockCapture(Recaptured):
         untrack(self)  # numbers, names and code
 
     def refuses(self, data):
-        """Whether it works on some of the data, by number, and cannot on others in their place."""
+        """Return whether it works on some of the data, by number, and cannot on others in their place."""
         return any([number in data for number in self.data])
 
     def __call__(self, first, values, rebinding=None):
@@ -106,15 +106,15 @@ class BodyCapture(Recaptured):
         self.taken = constants_of(self.body.fn)
 
     def refuses(self, data):
-        """Whether it works on some of the data, by number, and cannot on others in their place."""
+        """Return whether it works on some of the data, by number, and cannot on others in their place."""
         return self.body.refuses(data)
 
     def replicas(self):
-        """The recorded replicas that others take the place of when it is captured anew for other data."""
+        """Return the recorded replicas that others take the place of when it is captured anew for other data."""
         return [source[1] for source in self.body.argument_sources or ()]
 
     def __call__(self, first, values, rebinding=None):
-        """What is captured for the values and the data of a launch; `first` is that of the defaults."""
+        """Return what is captured for the values and the data of a launch; `first` is that of the defaults."""
         params = [argument for argument in self.body.args if isinstance(argument, Param)]
         defaults, wanted = [param.value_in(None) for param in params], [param.value_in(values) for param in params]
         others = [] if rebinding is None else rebinding.addresses(self.replicas())
@@ -130,7 +130,7 @@ class BodyCapture(Recaptured):
         return last[2]
 
     def can_play(self, error):
-        """Whether it can run in the call of a launch, where capturing it has failed with an error."""
+        """Return whether it can run in the call of a launch, where capturing it has failed with an error."""
         return tells_of_capture(error)
 
     def play(self, frame):
@@ -220,7 +220,7 @@ class BodyCapture(Recaptured):
 
 
 def owner_of(captured):
-    """The owner of the stream on which something was captured, to capture more on it; None if nothing was."""
+    """Return the owner of the stream on which something was captured, to capture more on it; None if nothing was."""
     return None if captured is None else captured.owner
 
 
@@ -241,7 +241,7 @@ class PlayedBody(Routine):
         self.again.play(frame)
 
     def put(self, frame):
-        """A graph cannot have it."""
+        """Raise CaptureError: a graph cannot have it."""
         raise CaptureError(self.reason)
 
     def refusal(self, where, memory, looped, unread, hosts=False):

@@ -111,17 +111,16 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         if not task.runs_in_call:
             fn = with_globals(fn)
         body = make_body(task, fn, arguments, written, kinds, late or None, argument_sources, owes)
-    except TaskFailedError as error:
+    except BaseException as error:
         take_back(task)
-        return outcomes.skip(engine, task, error)
-    except BaseException:
-        take_back(task)
+        if isinstance(error, TaskFailedError):
+            return outcomes.skip(engine, task, error)
         raise
-    submit(task, body)
+    return submit(task, body)
 
 
 def modes_of(task: TaskCore):
-    """How each array that a body gets may be used; several that make up one object are only read, for who asks."""
+    """Return how each array that a body gets may be used; several that make up one object count as read."""
     if task.groups is not None:
         return [task.accesses[first].mode if rebuild is None else READ for first, _, rebuild in task.groups]
     return [access.mode for i, access in enumerate(task.accesses) if task.replica_at(i) is not None]
@@ -168,7 +167,7 @@ def begin_body(task, movable=None):
 
 
 def is_held_up(engine, task):
-    """Whether the body of an open task may run later, and would have to wait for one on the host."""
+    """Return whether the body of an open task may run later, and would have to wait for one on the host."""
     if engine.scope.records or engine.validate or task.blocks_caller or task.partials is not None:
         return False
     if engine.place(task.where).is_callers_stream:  # work there waits here, to stay in the user's order
@@ -222,7 +221,7 @@ def run_now(engine, task, body):
 
 
 def runs_plainly(task, args):
-    """Whether a task's body is no more than a call: it runs now, and nothing is recorded, checked or filled first."""
+    """Return whether a body is no more than a call: it runs now, and nothing is recorded, checked or filled first."""
     engine = cython.cast("Engine", task.engine)
     return (
         task.runs_in_call
@@ -333,7 +332,7 @@ def record_body(engine, body):
 
 
 def is_playable(engine, body, error):
-    """Whether a body that failed while it was captured can run at each launch instead."""
+    """Return whether a body that failed while it was captured can run at each launch instead."""
     task = body.task
     if not engine.scope.records or engine.root.captured or task.borrowed is not None:
         return False
