@@ -59,11 +59,11 @@ HOT = {
         "_drivers.cuda": "callers driver streams submitter work",
         "_engine": "access claims coherency engine host_waits outcomes queued_bodies scope state task versions",
         "_port": "events replicas",
-        "_recording": "launches",
+        "_recording": "device_graphs launch_state launches playback",
         "_support": "library_threads sync untracked with_blocks",
         "graphs": "call_pattern launchable",
         "kernels": "arguments launching plans",
-        "tasks": "bodies functions host_task task views",
+        "tasks": "bodies functions host_task running task views",
     }.items()
     for name in names.split()
 }

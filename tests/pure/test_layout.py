@@ -50,7 +50,7 @@ GROUND = {"errors", "config", "_support"}
 EXTENDS = {  # modules that add to a library, which is loaded with them
     "kernels/compile/scalar_numpy.py": {"numba"},
 }
-CIRCLES = [{"_recording.device_graphs", "_recording.playback"}]  # of modules in a room; no other may come
+CIRCLES: list[set[str]] = []  # of modules in a room, if one cannot be avoided
 # Fields of the engine: the rooms beside `_engine` that read each, and the modules that set it.
 READ_BY = {
     "port": "_drivers _recording contexts data interop kernels tasks",
@@ -99,8 +99,8 @@ SET_BY = {
     "gathering": "contexts.context contexts.ending graphs.graph_scope",
     "make_graph_port": "contexts.context",
     "ask_producer": "contexts.context",
-    "queued": "_recording.playback tasks.bodies",
-    "ran": "_recording.playback tasks.bodies",
+    "queued": "_recording.graph_calls _recording.playback tasks.recapture",
+    "ran": "_recording.graph_calls tasks.recapture",
     "cancelled": "contexts.ending data.waiting",
     "context": "contexts.context",
     "keep_previous": "contexts.context",

@@ -9,18 +9,18 @@ cdef enum:
     KINDS = 6
 
 cdef class Lane:
-    cdef readonly int index
-    cdef readonly int place
-    cdef readonly int kind
-    cdef readonly int stream
-    cdef readonly int64_t issued
-    cdef readonly int64_t done
-    cdef readonly bint open
-    cdef bint trailing
-    cdef bint uncommitted
-    cdef int writes
-    cdef int64_t* clock
-    cdef int clock_size
+    cdef readonly int index  # among the lanes of its port; its slot, while one is open
+    cdef readonly int place  # where its work runs
+    cdef readonly int kind  # COMPUTE, COPY_IN, COPY_OUT or HOST
+    cdef readonly int stream  # the driver's
+    cdef readonly int64_t issued  # the sequence number of its last event
+    cdef readonly int64_t done  # the last one that is known to be complete
+    cdef readonly bint open  # a slot is
+    cdef bint trailing  # there is work behind its last event
+    cdef bint uncommitted  # its last event is not recorded yet
+    cdef int writes  # of the slot that ended last: how many data it wrote, if it read none; else 0
+    cdef int64_t* clock  # of each lane, the last sequence number that its work comes after
+    cdef int clock_size  # how many lanes the clock knows
     cdef int64_t seen(self, int lane) noexcept
     cdef int saw(self, int lane, int64_t sequence) except -1
 

@@ -44,24 +44,25 @@ cdef class OpenNode:
     cdef bint needs_node(self, int64_t other) noexcept
 
 cdef class Program:
-    cdef readonly int64_t count
-    cdef readonly list objects
-    cdef readonly list replicas
-    cdef readonly list blocks
-    cdef readonly list pools
-    cdef Numbers kinds
-    cdef Numbers needs
-    cdef Numbers first_need
-    cdef Numbers work
-    cdef Numbers first_work
-    cdef Numbers followed
-    cdef Numbers launches
-    cdef Numbers pointers
-    cdef public int calls
-    cdef public int steps
-    cdef public int runs
-    cdef public int variants
-    cdef public int64_t aborted
+    cdef readonly int64_t count  # of nodes
+    cdef readonly list objects  # operations that are no launches; None for those of aborted nodes
+    cdef readonly list replicas  # whose addresses kernels take
+    cdef readonly list blocks  # with-blocks that gave addresses to kernels themselves
+    cdef readonly list pools  # of the memory that bodies allocated while they were captured
+    cdef Numbers kinds  # of each node: 4 * place + the kind of its slot
+    cdef Numbers needs  # the nodes before each node, one node after the other
+    cdef Numbers first_need  # of each node, where its needs begin; and the end
+    cdef Numbers work  # the operations of each node: 8 * position + kind
+    cdef Numbers first_work  # of each node, where its work begins; and the end
+    cdef Numbers followed  # of each node, whether another one comes after it
+    cdef Numbers launches  # of kernels: a header, the bytes of the arguments, and the pointers
+    cdef Numbers pointers  # of the next launch
+    cdef public int calls  # bodies that run on the host
+    cdef public int steps  # those of them that may use CUDA
+    cdef public int runs  # nested programs
+    cdef public int variants  # kernels and captured bodies that depend on parameters
+    cdef public int64_t aborted  # nodes that were given up
+    cdef public bint runs_once  # bodies say themselves how they went
     cdef int64_t add(self, OpenNode node) except -1
     cdef int put(self, OpenNode node, tuple operation) except -1
     cdef int put_launch(self, OpenNode node, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
@@ -73,5 +74,7 @@ cdef class Program:
     cpdef int64_t take(self, Program other, object chosen, object needs) except -1
     cpdef tuple operation(self, int64_t position)
     cpdef bint is_last(self, int64_t index)
+    cdef bytes block_at(self, int64_t position, dict others)
+    cpdef list replicas_at(self, int64_t position)
 
 cdef bint is_step(object body) except -1

@@ -96,7 +96,7 @@ class OpenNode:
         self.capture = self.again = self.chain = None
 
     def begin(self, place, kind):
-        """Be a new one."""
+        """Become the node of a slot that begins at a place: nothing is before it, and nothing on it."""
         self.place = place
         self.kind = kind
         self.needs.clear()
@@ -124,42 +124,19 @@ class Program:
     Of node ``i``, ``needs[first_need[i]:first_need[i + 1]]`` are the nodes before it, and
     ``work[first_work[i]:first_work[i + 1]]`` its operations: ``8 * position + kind``, with the position in `launches`
     (function, grid, block, shared memory, bytes of arguments, number of pointers, those arguments, those pointers) or
-    in `objects`. A pointer is the offset of an argument and the number of a replica, whose address it is.
-
-    Attributes
-    ----------
-    count : int
-        How many nodes.
-    calls : int
-        How many bodies run on the host.
-    steps : int
-        How many of these may use CUDA, so that no graph of the driver's can have them.
-    runs : int
-        How many nested programs there are.
-    variants : int
-        How many kernels and captured bodies depend on parameters.
-    aborted : int
-        How many nodes were given up.
+    in `objects`. A pointer is the offset of an argument and the number of a replica, whose address it is. The other
+    fields are in the .pxd.
     """
 
     def __init__(self):
-        self.objects = []
-        self.replicas = []  # whose addresses kernels take
-        self.blocks = []  # with-blocks that gave addresses to kernels themselves
-        self.pools = []  # of the memory that bodies allocated while they were captured
-        self.kinds = Numbers()
-        self.needs = Numbers()
-        self.first_need = Numbers()
-        self.work = Numbers()
-        self.first_work = Numbers()
+        self.objects, self.replicas, self.blocks, self.pools = [], [], [], []
+        self.kinds, self.launches, self.pointers = Numbers(), Numbers(), Numbers()
+        self.needs, self.first_need = Numbers(), Numbers()
+        self.work, self.first_work = Numbers(), Numbers()
         self.followed = Numbers()
-        self.launches = Numbers()
-        self.pointers = Numbers()  # of the next launch
         self.count = self.aborted = 0
-        self.calls = 0
-        self.steps = 0
-        self.runs = 0
-        self.variants = 0
+        self.calls = self.steps = self.runs = self.variants = 0
+        self.runs_once = False
         self.first_need.add(0)
         self.first_work.add(0)
 
@@ -296,7 +273,7 @@ class Program:
         other = Program()
         other.objects = list(self.objects) if adds else self.objects  # this one must not hold those
         other.replicas, other.blocks, other.launches = self.replicas, self.blocks, self.launches
-        other.pools = self.pools
+        other.pools, other.runs_once = self.pools, self.runs_once
         return other
 
     def take(self, other: Program, chosen, needs):
@@ -382,6 +359,28 @@ class Program:
             content[offset : offset + 8] = bytes(8)
             given.append((offset, self.replicas[pointers[i] & 0xFFFFFFFF]))
         return tuple([words[i] for i in range(HEADER)]), bytes(content), given
+
+    def block_at(self, position, others):
+        """Return the bytes of all arguments of a launch, as they were recorded or with the addresses of other replicas.
+
+        These `others` are by the identity of the recorded ones; None if there are none.
+        """
+        content: bytes = b""
+        if cython.compiled:
+            i: cython.longlong
+            words = self.launches.items + position
+            content = cython.cast("char*", words + HEADER)[: words[BYTES]]
+            pointers = words + HEADER + (words[BYTES] + 7) // 8
+            for i in range(0 if others is None else words[POINTERS]):
+                replica: Replica = self.replicas[pointers[i] & 0xFFFFFFFF]
+                replica = others.get(id(replica), replica)
+                offset: cython.longlong = pointers[i] >> 32
+                memcpy(cython.cast("char*", content) + offset, cython.address(replica.address), 8)  # nobody has it yet
+        return content
+
+    def replicas_at(self, position):
+        """Return the replicas whose addresses are among the arguments of a launch."""
+        return [replica for _, replica in self.launch_at(position)[2]]
 
     def shape_of(self, position):
         """The launch of a kernel: function, grid, block and bytes of shared memory."""

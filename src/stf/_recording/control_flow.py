@@ -29,16 +29,16 @@ class Flag:
         self.read = read
 
     def holds(self) -> bool:
-        """What was computed, once it is on the host."""
+        """Return what was computed, once it is on the host."""
         return bool(self.read(self.data))
 
     def address_at(self, memory: int) -> int:
-        """Where it is at a data place, where a recording has reserved it."""
+        """Return where it is at a data place, where a recording has reserved it."""
         return address_of(self.data, memory)
 
 
 def address_of(data: Any, memory: int) -> int:
-    """Where a data is at a data place."""
+    """Return where data are at a data place."""
     return next(int(replica.address) for replica in data.version.replicas if replica.place == memory)
 
 
@@ -61,17 +61,16 @@ class Several(Routine):
         reasons = (part.refusal(where, memory, True, unread) for part in self.parts)
         return next((reason for reason in reasons if reason is not None), None)
 
-    def run_captured(self, launch: Any, slot: int) -> int:
+    def run_captured(self, frame: Any) -> None:
         """Let the graph of a caller's do it, which is being filled."""
-        where = launch.task.where
-        launch.unread = frozenset(self.flags())
-        reason = self.refusal(where, launch.engine.places[where].memory, False, launch.unread)
+        frame.unread = frozenset(self.flags())
+        reason = self.refusal(frame.task.where, memory_of(frame), False, frame.unread)
         if reason is not None:
             raise CaptureError(f"{self.description} cannot be part of a graph of yours: {reason}")
-        return int(self.put(launch, slot))
+        self.put(frame)
 
     def flags(self) -> list[Any]:
-        """The data that decisions in it look at: those of the host, if that decides, and else nobody does."""
+        """Return the data that decisions in it look at: those of the host, if that decides, and else nobody does."""
         return [*([] if self.flag is None else [self.flag.data]), *super().flags()]
 
 
@@ -88,18 +87,16 @@ class Repeat(Several):
         self.start = start
         self.counter = counter
 
-    def run(self, launch: Any, slot: int) -> int:
+    def run(self, frame: Any) -> None:
         """Do it once after the other; in one launch where that is a loop of the device's, or has one in it."""
-        if not launch.engine.root.captured and (self.is_loop() or (self.start is not None and self.body.parts)):
-            done = int(self.graph.launch(launch, self, slot))
-            if done >= 0:
-                return done
+        may_decide = self.is_loop() or (self.start is not None and self.body.parts)
+        if may_decide and not frame.engine.root.captured and self.graph.launch(frame, self):
+            return
         for _ in range(self.count):
-            slot = self.body.run(launch, slot)
-        return slot
+            self.body.run(frame)
 
     def is_loop(self) -> bool:
-        """Whether it is a loop of the device's rather than a long graph."""
+        """Return whether it is a loop of the device's rather than a long graph."""
         return self.start is not None and self.count * self.length > UNROLLED
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
@@ -108,16 +105,16 @@ class Repeat(Several):
             return f"it repeats {self.length} nodes {self.count} times"
         return self.body.refusal(where, memory, looped or self.is_loop(), unread, hosts)
 
-    def put(self, launch: Any, slot: int) -> int:
+    def put(self, frame: Any) -> None:
         """Let a graph do it, of which this becomes a part."""
         if not self.is_loop():
             for _ in range(self.count):
-                slot = self.body.put(launch, slot)
-            return slot
+                self.body.put(frame)
+            return
         assert self.start is not None
-        memory = launch.engine.places[launch.task.where].memory
-        decision = (0, address_of(self.counter, memory), self.count, 1)
-        return put_loop(launch, self.start.put(launch, slot), decision, [self.body], False)
+        self.start.put(frame)
+        decision = (0, address_of(self.counter, memory_of(frame)), self.count, 1)
+        put_loop(frame, decision, [self.body], False)
 
 
 class While(Several):
@@ -149,30 +146,23 @@ class While(Several):
         self.start = start
         self.counter = counter
 
-    def run(self, launch: Any, slot: int) -> int:
+    def run(self, frame: Any) -> None:
         """Test and run until the condition does not hold."""
-        if launch.engine.root.captured and self.limit != 0:
-            return self.run_captured(launch, slot)
-        if self.start is not None and self.limit != 0:
-            done = self.graph.launch(launch, self, slot)
-            if done >= 0:
-                self.report_count(None)
-                return done
+        if frame.engine.root.captured and self.limit != 0:
+            return self.run_captured(frame)
+        if self.start is not None and self.limit != 0 and self.graph.launch(frame, self):
+            return self.report_count(None)
         count = 0
         while self.limit is None or count < self.limit:
             if self.condition is not None:
-                slot = self.condition.run(launch, slot)
-                slot = decided(launch)
-                if launch.failure is not None or not self.flag.holds():
+                self.condition.run(frame)
+                if not is_decided(frame, self.flag, True):
                     break
-            slot = self.body.run(launch, slot)
+            self.body.run(frame)
             count += 1
-            if self.condition is None:
-                slot = decided(launch)
-                if launch.failure is not None or not self.flag.holds():
-                    break
+            if self.condition is None and not is_decided(frame, self.flag, True):
+                break
         self.report_count(count)
-        return slot
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
@@ -182,24 +172,23 @@ class While(Several):
             return "there is nothing to decide on the device"
         return super().refusal(where, memory, looped, unread, hosts)
 
-    def put(self, launch: Any, slot: int) -> int:
+    def put(self, frame: Any) -> None:
         """Let a graph do it, of which this becomes a part."""
         if self.limit == 0:
-            self.report_count(0)
-            return slot
+            return self.report_count(0)
         assert self.start is not None
-        slot = self.start.put(launch, slot)
+        self.start.put(frame)
         if self.condition is not None:
-            slot = self.condition.put(launch, slot)
-        memory = launch.engine.places[launch.task.where].memory
+            self.condition.put(frame)
+        memory = memory_of(frame)
         limit = NO_LIMIT if self.limit is None else self.limit
         decision = (self.flag.address_at(memory), address_of(self.counter, memory), limit, 1)
         parts = [self.body] if self.condition is None else [self.body, self.condition]
         self.report_count(None)
-        return put_loop(launch, slot, decision, parts, self.condition is None)
+        put_loop(frame, decision, parts, self.condition is None)
 
     def flags(self) -> list[Any]:
-        """The data that decisions in it look at."""
+        """Return the data that decisions in it look at."""
         return [] if self.limit == 0 else super().flags()
 
 
@@ -215,53 +204,50 @@ class Branch(Several):
         self.flag: Flag = flag
         self.wanted = wanted
 
-    def run(self, launch: Any, slot: int) -> int:
+    def run(self, frame: Any) -> None:
         """Test, and run it or not."""
-        if launch.engine.root.captured:
-            return self.run_captured(launch, slot)
-        done = self.graph.launch(launch, self, slot)
-        if done >= 0:
-            return done
-        slot = self.condition.run(launch, slot)
-        slot = decided(launch)
-        if launch.failure is not None or self.flag.holds() != self.wanted:
-            return slot
-        return int(self.body.run(launch, slot))
+        if frame.engine.root.captured:
+            self.run_captured(frame)
+        elif not self.graph.launch(frame, self):
+            self.condition.run(frame)
+            if is_decided(frame, self.flag, self.wanted):
+                self.body.run(frame)
 
-    def put(self, launch: Any, slot: int) -> int:
+    def put(self, frame: Any) -> None:
         """Let a graph do it, of which this becomes a part."""
-        slot = self.condition.put(launch, slot)
-        memory = launch.engine.places[launch.task.where].memory
-        port = launch.port
-        condition = port.condition(slot, False)
-        port.decide(slot, condition, (self.flag.address_at(memory), 0, 0, int(self.wanted)))
-        port.play_if(slot, condition, lambda inner: launch.play_on(inner, [self.body]))
-        return slot
+        self.condition.put(frame)
+        port = frame.port
+        condition = port.condition(frame.slot, False)
+        port.decide(frame.slot, condition, (self.flag.address_at(memory_of(frame)), 0, 0, int(self.wanted)))
+        port.play_if(frame.slot, condition, lambda inner: frame.play_on(inner, [self.body]).slot)
 
 
 def nodes_of(routine: Any) -> int:
-    """How many nodes of a graph a routine becomes, about."""
+    """Return how many nodes of a graph a routine becomes, about."""
     nodes = sum(map(nodes_of, routine.parts)) + (routine.program.count if hasattr(routine, "program") else 0)
     return nodes * routine.count if isinstance(routine, Repeat) and not routine.is_loop() else nodes
 
 
-def put_loop(launch: Any, slot: int, decision: tuple[int, int, int, int], parts: list[Any], at_first: bool) -> int:
+def put_loop(frame: Any, decision: tuple[int, int, int, int], parts: list[Any], at_first: bool) -> None:
     """Let a graph do recordings one after the other as long as a decision says so, or at least once."""
-    port = launch.port
+    port, slot = frame.port, frame.slot
     condition = port.condition(slot, True)
     port.decide(slot, condition, ALWAYS if at_first else decision)  # each time: a loop may stand in another one
 
     def play(inner: Any) -> int:
-        last = int(launch.play_on(inner, parts))
+        last = int(frame.play_on(inner, parts).slot)
         inner.decide(last, condition, decision)
         return last
 
     port.play_if(slot, condition, play)
-    return slot
 
 
-def decided(launch: Any) -> int:
-    """Wait until the condition is there; the slot after it."""
-    thread_turns.await_bodies(launch.engine, launch.wait)
-    launch.look()
-    return int(launch.slot)
+def is_decided(frame: Any, flag: Flag, wanted: bool) -> bool:
+    """Wait until the condition is there; return whether it holds as it is wanted to, and nothing has failed."""
+    thread_turns.await_bodies(frame.engine, frame.wait)
+    return frame.launch.failed() is None and flag.holds() == wanted
+
+
+def memory_of(frame: Any) -> int:
+    """Return the data place of where a launch runs."""
+    return int(frame.engine.places[frame.task.where].memory)

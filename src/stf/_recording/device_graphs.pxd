@@ -1,80 +1,42 @@
-from libc.stdint cimport int64_t
 from stf._engine cimport host_waits
-from stf._port.programs cimport Program
-from stf._recording.playback cimport Launch
-from stf._port.events cimport EventSet
-from stf._port.port cimport COMPUTE, Port
 from stf._engine.engine cimport Engine
+from stf._port.events cimport EventSet
 from stf._port.late_values cimport are_fixed, is_as_before
+from stf._port.port cimport COMPUTE, Port
+from stf._recording.launch_state cimport Launch
+from stf._recording.playback cimport Frame
+from stf._recording.variants cimport Patch, Variant
 
 cdef class DriverGraph:
-    cdef Variant own
+    cdef Variant own  # for the data that were recorded; None if there is none yet
     cdef Variant exported  # for others to launch, where there are bodies on the host
-    cdef readonly object refusal
-    cdef readonly dict others
-    cdef int runs_left
+    cdef readonly object refusal  # why it is played from now on; or None
+    cdef readonly dict others  # variants for other data, by their key; the one launched last comes last
+    cdef int runs_left  # that are played before it is captured
     cdef bint is_reported  # that it is played, and why
-    cdef bint moves  # the driver changes nodes of graphs as other data need it
+    cdef bint moves  # the driver renews nodes of graphs for other data
     cpdef bint is_captured(self) except -1
-    cpdef int launch(self, Launch launch, object thing, int slot) except -2
-    cdef Variant made_for(self, Launch launch, object thing)
-    cpdef int make(self, Launch launch, object thing) except -1
-    cdef int forget(self, Bound bound, Variant variant) except -1
-    cdef Variant made_for_other_data(self, Launch launch, object thing)
-    cpdef object export(self, Launch launch, object thing)
-    cdef Variant captured(self, Launch launch, object thing, object hosts=*)
-    cdef int refuse(self, Launch launch, object thing, object reason) except -1
+    cpdef bint launch(self, Frame frame, object thing) except -1
+    cdef int try_launch(self, Frame frame, object thing) except -1
+    cdef LaunchPlan plan_launch(self, Frame frame, object thing)
+    cdef int note_moved(self, LaunchPlan plan) except -1
+    cdef Variant variant_for(self, Frame frame, object thing, object key)
+    cdef Variant own_variant(self, Frame frame, object thing)
+    cdef Variant variant_for_others(self, Frame frame, object thing, object key)
+    cpdef object export(self, Frame frame, object thing)
+    cdef Variant captured(self, Frame frame, object thing, bint for_others=*)
+    cdef int refuse(self, Frame frame, object thing, object reason) except -1
 
-cdef class Variant:
-    cdef readonly object graph
-    cdef list marks
-    cdef object calls
-    cdef object values
-    cdef bint is_ready
-    cdef Bound bound
-    cdef dict moving
-    cdef list changed_for(self, Bound before, Bound after)
-    cdef bint can_move(self, Launch launch) except -1
-    cdef Move move_for(self, Launch launch, Bound before)
-    cdef bint takes_graphs(self) except -1
+cdef class LaunchPlan:
+    cdef Variant variant  # to be launched
+    cdef object before  # the data that it works on now
+    cdef object after  # the data that it is to work on; None if it does
+    cdef list patches  # nodes to be renewed; None if all are as they should be
+    cdef list contents  # of each
+    cdef bint later  # the driver renews them and launches it when the slot gets there
 
-cdef class Mark:
-    cdef readonly object node
-    cdef object make
-    cdef object content
-    cdef tuple shape
-    cdef object remake
-    cdef object made_for(self, Launch launch)
-
-cdef class Repack:
-    cdef Program program
-    cdef int64_t position
-    cdef Arguments arguments
-    cpdef list replicas(self)
-    cdef object made_for(self, Launch launch)
-
-cdef class Bound:
-    cdef object key
-    cdef object objects
-    cdef dict addresses
-
-cdef class Move:
-    cdef Bound before
-    cdef Bound after
-    cdef list marks
-    cdef list makes
-    cdef int add(self, Mark mark, object make) except -1
-
-cdef class Arguments:
-    cpdef bytes packed(self, object values, bytes recorded)
-
-cdef class Variation:
-    cdef bytes recorded
-    cdef Arguments arguments
-
-cdef list contents_for(object values, list makes)
-cdef Bound bound_for(Launch launch)
-cdef bint submit(Launch launch, Variant variant, list contents, bint later, Bound bound, Move move) except -1
-cdef int renew_moved(Launch launch, Variant variant, Move move, list contents) except -1
-cdef int put_later(Launch launch, Variant variant, list contents) except -1
-cdef int renew(Launch launch, Variant variant, list marks, list contents) except -1
+cdef bint submit(Frame frame, LaunchPlan plan) except -1
+cdef bint put(Frame frame, LaunchPlan plan) except -1
+cdef list changes_later(LaunchPlan plan)
+cdef int renew(Frame frame, LaunchPlan plan) except -1
+cdef int await_room(Engine engine, object room) except -1

@@ -4,7 +4,7 @@ from stf._engine.coherency cimport NEVER
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
 from stf._port.programs cimport RUN
-from stf._recording.playback cimport make_launch
+from stf._recording.playback cimport Frame, make_frame
 from stf._recording.recordings cimport Routine, Use
 from stf._engine.versions cimport Version
 from stf._engine.engine cimport Engine
@@ -13,23 +13,20 @@ from stf._support.context_variables cimport variables_here
 from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef class Needed:
-    cdef Use use
-    cdef Data core
-    cdef int mode
-    cdef list entries
-    cdef bint without_content
-    cdef object neutral_op
-    cdef int place(self) except -2
-    cdef Access access(self)
-    cdef bint is_plain(self) except -1
-    cdef bint is_stale(self) except -1
+    cdef Use use  # by the routine
+    cdef Data core  # the data of this launch
+    cdef list entries  # the places where they must be valid before
+    cdef bint without_content  # nobody has written them, and nobody can tell if nobody does
+    cdef Access access  # of the launch
+    cdef bint is_plain  # the access is all that is needed
+    cdef bint is_stale  # they are written before they are read, if they are at all
 
 cdef class Needs:
-    cdef list uses
-    cdef tuple accesses
-    cdef bint late
-    cdef bint plain
-    cdef list stale
+    cdef list uses  # of `Needed`
+    cdef tuple accesses  # of the task
+    cdef bint late  # bodies run on the host
+    cdef bint plain  # a begin and an end with these accesses bring all data and leave them where the work does
+    cdef list stale  # the uses that are; None if none is
 
 cdef int forget_failures(Engine engine, list stale) except -1
 cdef Needs needs_of(Routine routine, object rebinding)

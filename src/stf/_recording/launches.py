@@ -1,7 +1,21 @@
 """Launches: a recording, or a routine of several, is submitted as one task of the scope around.
 
-The task waits, brings the data to where they are needed, and does the work: the host plays it (`playing`), or it is one
-graph of the driver's (`captured`). Then it says where the data are valid now.
+Then all that the engine knows of order, poison, eviction and threads holds for launches. These are the steps::
+
+    submit ──▶ submit_held ──▶ submit_open ──▶ submit_begun ──▶ run_at_root, or a node of the recording around
+      holds it   begins the     brings data,     does it, and
+                 task           takes a turn     says where data are now
+
+An access says of data one mode and one place. A launch may need more: data at two places (`entries`), data that are
+valid at several places afterwards (`finals`), and data that a branch writes, or not. Where accesses say it all, a
+launch is *plain*: a begin, the work, and an end, as most replayed calls are. Else `bring_entries` brings the rest, and
+`set_finals` says where all is. What launches with the recorded data need is found out once (`Routine.needed`).
+
+Launches with other data (`rebinding`) are not ordered by their data, but use the same partial results. So the launches
+of several threads take turns (`take_turn`), and each comes after the last one (`Routine.last`).
+
+What a failed launch was to write is poisoned. Data that no user can write anew, as a counter is, would stay so for
+good; so the next launch forgets the failure of those that it writes before it reads them (`forget_failures`).
 """
 
 from __future__ import annotations
@@ -20,7 +34,7 @@ from stf._recording.recordings import Use
 from stf.errors import GraphClosedError, TaskFailedError
 
 if not cython.compiled:
-    from stf._recording.playback import make_launch
+    from stf._recording.playback import make_frame
     from stf._support.context_variables import variables_here
     from stf._support.sync import PyThread_get_thread_ident
 
@@ -34,78 +48,55 @@ if not cython.compiled:
 @cython.final
 @cython.cclass
 class Needed:
-    """A use of a launch: of which data, in which mode, and where that must be valid before."""
+    """A use of a launch, and the access that it is; see the .pxd."""
 
     def __init__(self, of: Use, data: Data, recorded):
         self.use = of
         self.core = data
-        self.mode = of.mode
         self.entries = of.entries
-        self.neutral_op = of.neutral_op
-        lacks: cython.bint = of.conditional and self.neutral_op is None
+        mode: cython.int = of.mode
+        neutral_op = of.neutral_op
+        lacks: cython.bint = of.conditional and neutral_op is None
         if lacks and (recorded or not (has_content(data.version) or data.is_dropped or data.private)):
             # it may be elsewhere when this is done again; or nobody wrote it before
-            self.neutral_op = data.engine.keep_previous
+            neutral_op = data.engine.keep_previous
             lacks = False
-        self.without_content = lacks and not has_content(data.version)  # and nobody can see that
+        self.without_content = lacks and not has_content(data.version)
         if of.conditional and not self.without_content:  # it may stay as it is
-            self.mode = RW
+            mode = RW
             self.entries = [*of.entries, *[place for place in of.finals if place not in of.entries]]
-
-    def is_plain(self):
-        """Whether an access is all that it is."""
-        finals = self.use.finals
-        if self.use.conditional or len(self.entries) > 1:
-            return False
-        return finals is None or (len(finals) == 1 and finals[0] == self.place())
-
-    def is_stale(self):
-        """Whether it is written before it is read, but perhaps not at all."""
-        use = self.use
-        unread: cython.bint = use.unread or (use.conditional and not use.mode & READ)
-        own: cython.bint = self.core.private and use.mode != READ
-        return unread or own or use.neutral_op is self.core.engine.keep_previous
-
-    def place(self):
-        """The first entry, or else where the data is valid afterwards."""
-        places = self.entries or self.use.finals or [AFFINE]
-        return places[0]
-
-    def access(self):
-        """The access of the launch."""
         access: Access = Access.__new__(Access)
         access.data = None
-        access.core = self.core
-        access.mode = self.mode
-        access.op = self.neutral_op
-        access.place = self.place()
-        return access
+        access.core = data
+        access.mode = mode
+        access.op = neutral_op
+        access.place = (self.entries or of.finals or [AFFINE])[0]
+        self.access = access
+        brings_all = not of.conditional and len(self.entries) <= 1
+        self.is_plain = brings_all and (of.finals is None or (len(of.finals) == 1 and of.finals[0] == access.place))
+        unread: cython.bint = of.unread or (of.conditional and not of.mode & READ)
+        own: cython.bint = data.private and of.mode != READ
+        self.is_stale = unread or own or of.neutral_op is data.engine.keep_previous
 
 
 @cython.final
 @cython.cclass
 class Needs:
-    """What a launch needs, its accesses, and whether bodies run on the host.
-
-    It is `plain` if a begin and an end with these accesses bring all data and leave them where the work does. What is
-    `stale` is written before it is read, if it is at all.
-    """
+    """The needs of a launch, its accesses, and whether bodies run on the host."""
 
     def __init__(self, uses, late):
         self.uses = uses
-        self.accesses = tuple([cython.cast(Needed, needed).access() for needed in uses])
         self.late = late
-        self.plain = all([cython.cast(Needed, needed).is_plain() for needed in uses])
-        stale = [needed for needed in uses if cython.cast(Needed, needed).is_stale()]
-        self.stale = stale or None
+        self.accesses = tuple([cython.cast(Needed, needed).access for needed in uses])
+        self.plain = all([cython.cast(Needed, needed).is_plain for needed in uses])
+        self.stale = [needed for needed in uses if cython.cast(Needed, needed).is_stale] or None
 
 
 def needs_of(routine, rebinding):
-    """What a launch needs: the same for all with the routine's data."""
+    """Return what a launch needs: the same for all with the routine's data."""
     if rebinding is None and routine.needed is not None:
         return routine.needed
-    scope = routine.engine.scope
-    recorded = not scope.runs_once
+    recorded = not routine.engine.scope.runs_once
     uses = [
         Needed(use, use.data if rebinding is None else rebinding.data_for(use.data), recorded) for use in routine.uses
     ]
@@ -116,7 +107,7 @@ def needs_of(routine, rebinding):
 
 
 def has_content(version: Version):
-    """Whether a data has a content."""
+    """Return whether data have a content."""
     return version.valid > 0 or version.phantom or version.partials is not None
 
 
@@ -130,22 +121,12 @@ def submit(engine: Engine, task: TaskCore, routine, values=None, rebinding=None)
     TaskStateError
         It was closed.
     """
-    engine.gate.enter()
+    if not routine.hold():  # closed meanwhile, it goes with this launch
+        raise GraphClosedError(f"{routine.description} was closed before it could be launched")
     try:
-        if routine.closed:
-            raise GraphClosedError(f"{routine.description} was closed before it could be launched")
-        routine.owners += 1  # closed meanwhile, it goes with this launch
+        return submit_held(engine, task, routine, values, rebinding)
     finally:
-        engine.gate.leave()
-    try:
-        submit_held(engine, task, routine, values, rebinding)
-    finally:
-        engine.gate.enter()
-        try:
-            routine.close_inside()
-        finally:
-            engine.gate.leave()
-    return 0
+        routine.close()
 
 
 def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
@@ -157,9 +138,9 @@ def submit_held(engine: Engine, task: TaskCore, routine, values, rebinding):
         forget_failures(engine, needs.stale)
     if shared[0]:
         for item in needs.uses:
-            use: Needed = item
-            if use.core.readonly and use.mode != READ:
-                must_be_writeable(use.core, f"cannot be written by task {task.label()}")
+            needed: Needed = item
+            if needed.core.readonly and needed.access.mode != READ:
+                must_be_writeable(needed.core, f"cannot be written by task {task.label()}")
     task.accesses = needs.accesses
     task.is_single_launch = routine.runs_once
     late: cython.bint = needs.late
@@ -218,13 +199,11 @@ def submit_open(engine: Engine, task: TaskCore, routine, needs, values, rebindin
         if not engine.scope.records and (routine.is_shared or rebinding is not None or routine.last is not None):
             around = take_turn(task, routine)
             turn = True
-    except TaskFailedError as error:
+    except BaseException as error:
         if task.state == OPEN:
             engine.withdraw(task)
-        return outcomes.skip(engine, task, error)
-    except BaseException:
-        if task.state == OPEN:
-            engine.withdraw(task)
+        if isinstance(error, TaskFailedError):
+            return outcomes.skip(engine, task, error)
         raise
     try:
         submit_begun(engine, task, routine, needs, values, rebinding, plain)
@@ -306,7 +285,7 @@ class TurnWait:
         self.routine = routine
 
     def threads(self):
-        """The thread whose launch it is."""
+        """Return the thread whose launch it is."""
         return [self.routine.holder] if self.routine.holder else []
 
 
@@ -376,15 +355,13 @@ def bring_entries(engine: Engine, task: TaskCore, routine, uses, rebinding):
 
 def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding):
     """Do the work of a launch; a failure on the way poisons what the task writes."""
-    launch = make_launch(engine, task, values, variables_here())
-    if rebinding is not None:
-        launch.rebinding, launch.others = rebinding, rebinding.replicas
+    frame = make_frame(engine, task, values, variables_here(), rebinding)
+    launch = frame.launch
     launch.outcome, launch.inputs = task.outcome, task.inputs
     try:
-        slot: cython.int = routine.run(launch, task.slot)
-        launch.slot = task.slot = slot
+        routine.run(frame)
         if late:
-            launch.finish_calls()
+            frame.finish_calls()
     except BaseException as error:
         failure = launch.failure  # of a body that ran in this call
         if failure is None or failure.exception is not error.__cause__:
@@ -396,7 +373,7 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
 
 
 def take_writers(of: Use):
-    """Say who wrote a data in a recording that is launched once, and read it since, and how that goes."""
+    """Take over who wrote data in a recording that is launched once, who read them since, and how that goes."""
     data: Data = of.data
     inner: Version = of.version
     if inner is None:
@@ -409,7 +386,7 @@ def take_writers(of: Use):
 
 
 def spoil(engine: Engine, routine):
-    """What tasks were to write that were skipped while they were recorded, for good reason, is poisoned."""
+    """Poison what tasks were to write that were skipped, for good reason, while they were recorded."""
     for item in routine.spoilt:
         data: Data = item[0]
         if data.version.scope is not engine.scope:

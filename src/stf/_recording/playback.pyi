@@ -1,16 +1,15 @@
 from typing import Any
 
-class Launch:
+class Frame:
     engine: Any
-    port: Any
     task: Any
-    values: dict[str, Any] | None
+    launch: Any
+    port: Any
     slot: int
-    failure: Any
-    marks: list[Any] | None
+    values: dict[str, Any] | None
     unread: Any
-    def play(self, program: Any, slot: int, runs_once: bool) -> int: ...
+    def play(self, program: Any) -> Any: ...
+    def play_on(self, port: Any, things: list[Any]) -> Frame: ...
     def wait(self) -> int: ...
-    def look(self) -> None: ...
 
-def make_launch(engine: Any, task: Any, values: dict[str, Any] | None) -> Launch: ...
+def make_frame(engine: Any, task: Any, values: dict[str, Any] | None) -> Frame: ...

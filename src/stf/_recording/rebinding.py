@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from stf._engine.access import must_be_writeable
 from stf.errors import CaptureError
@@ -24,6 +24,14 @@ class ByIdentity:
         return id(self.thing)
 
 
+class Bound(NamedTuple):
+    """The data that a graph of the driver's works on: their key, the users' objects, and addresses by replica."""
+
+    key: tuple[Any, ...]
+    objects: tuple[Any, ...]
+    addresses: dict[int, int]
+
+
 class Rebinding:
     """Other data, of the same layout, for one launch: `data` are they, by the number of what they stand for.
 
@@ -39,24 +47,28 @@ class Rebinding:
         self.replicas: dict[int, Any] = {}  # by the identity of those that were recorded
 
     def data_for(self, core: Any) -> Any:
-        """The data that is used in place of one."""
+        """Return the data that is used in place of one."""
         return self.data.get(core.id, core)
 
     def replica_for(self, replica: Any) -> Any:
-        """The replica that is used in place of one, at the same place; partial results stay what they are."""
+        """Return the replica that is used in place of one, at the same place; partial results stay what they are."""
         return self.replicas.get(id(replica), replica)
 
     def addresses(self, replicas: list[Any]) -> list[Any]:
-        """The addresses of what is used in place of replicas, and the objects; none if all are as recorded."""
+        """Return the addresses of what is used in place of replicas, and the objects; none if all are as recorded."""
         found = [self.replica_for(replica) for replica in replicas]
         return [*[mine.address for mine in found], *self.objects] if self.objects or found != replicas else []
 
     def addresses_by_replica(self) -> dict[int, int]:
-        """The addresses of what is used in place of replicas, by the identity of these."""
+        """Return the addresses of what is used in place of replicas, by the identity of these."""
         return {number: replica.address for number, replica in self.replicas.items()}
 
+    def bound(self) -> Bound:
+        """Return what is kept of the data with a graph that works on them; a rebinding would keep the data."""
+        return Bound(self.key(), self.objects, self.addresses_by_replica())
+
     def key(self) -> tuple[Any, ...]:
-        """What a graph of the driver's that was captured with these data depends on."""
+        """Return what a graph of the driver's that was captured with these data depends on."""
         return self.objects, *[(number, replica.place, replica.address) for number, replica in self.reserved]
 
     def must_suit(self, recording: Any) -> None:
@@ -111,7 +123,7 @@ class Rebinding:
                         )
 
     def release(self, engine: Any) -> None:
-        """The launch is submitted."""
+        """Let go of the data, when the launch is submitted."""
         for _, replica in self.reserved:
             engine.coherency.unpin(replica)
         for core in self.cores:
@@ -121,7 +133,7 @@ class Rebinding:
 
 
 def all_parts(routine: Any) -> Iterator[Any]:
-    """The recordings that a routine is made of, and those in them."""
+    """Return the recordings that a routine is made of, and those in them."""
     if hasattr(routine, "program"):
         yield routine
     for part in routine.parts:

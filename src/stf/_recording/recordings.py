@@ -43,27 +43,7 @@ NOTHING = EventSet()
 @cython.final
 @cython.cclass
 class RecordingScope(Scope):
-    """A scope whose tasks are recorded.
-
-    Attributes
-    ----------
-    parts : list
-        Recordings that it runs.
-    touched : list of Data
-        What its tasks used.
-    skips : list of (Failure, str)
-        What was told before, and kept a task of it from running: it is told again when this is launched.
-    held : list of (Data, Replica)
-        The memory that it has reserved, and pinned.
-    after : EventSet
-        When that memory may be used.
-    temporaries : list of Replica
-        Memory that only its program uses.
-    outcome : Outcome or None
-        How its launch begins, for the handles of tasks that have no outcome of their own; None if it comes again.
-    first_data : int
-        The number of the first data that is made in it; these have no content when it begins, each time.
-    """
+    """A scope whose tasks are recorded; its fields are in the .pxd."""
 
     def __init__(self, engine, port, thread, description, runs_once, patient):
         Scope.__init__(self, port, engine.scope, thread, description, runs_once, patient)
@@ -77,7 +57,7 @@ class RecordingScope(Scope):
         self.outcome = Outcome() if runs_once else None
 
     def version_for(self, data):
-        """The version of a data for this scope, the innermost, through all scopes around it."""
+        """Return the version of data for this scope, the innermost, through all scopes around it."""
         chain: list = []
         scope: Scope = self
         while scope.records and data.version.scope is not scope:
@@ -105,7 +85,7 @@ class RecordingScope(Scope):
         return 0
 
     def replica_for(self, data, version, place, mode):
-        """The shadow of a replica at `place`; the content from before counts if nothing was written since."""
+        """Return the shadow of a replica at `place`; the content from before counts if nothing was written since."""
         shadow: Replica = version.find(place)
         if shadow is None:
             real: Replica = self.real_replica(data, version.parent, place)
@@ -122,7 +102,7 @@ class RecordingScope(Scope):
         return shadow
 
     def real_replica(self, data: Data, outer: Version, place):
-        """The replica at `place` in the scope around, with memory."""
+        """Return the replica at `place` in the scope around, with memory."""
         if self.parent.records:
             return self.parent.replica_for(data, outer, place, 0)
         real: Replica = outer.find(place)
@@ -190,7 +170,7 @@ class RecordingScope(Scope):
         self.discard()
 
     def leave(self):
-        """Nobody will end it, if it is open still: an exception came between, or its with-block is gone."""
+        """Say that nobody will end it, if it is open still: an exception came between, or its with-block is gone."""
         self.thread = thread_turns.ABANDONED
 
 
@@ -242,7 +222,7 @@ def enter_scope(engine: Engine, scope):
 
 
 def last_open(engine: Engine):
-    """The task that was begun last, of those that are open; None if there is none."""
+    """Return the task that was begun last, of those that are open; None if there is none."""
     return engine.last_open
 
 
@@ -298,7 +278,7 @@ def close_scope(engine: Engine, scope, patient=False, waiting=None, owner=None):
 
 
 def awaited_by(task: TaskCore, scope: RecordingScope):
-    """What brings the data of a task that waits; None if that is the whole program, or none of them is written."""
+    """Return what brings the data of a task that waits; None if that is the whole program, or none are written."""
     program: Program = scope.port.program
     used = [cython.cast(Access, access).core for access in task.accesses]
     written = [data for data in used if data.version.scope is scope and data.version.joined & WRITE]
@@ -317,7 +297,7 @@ def awaited_by(task: TaskCore, scope: RecordingScope):
 
 
 def failures_in(scope):
-    """What failed while it was recorded, and left data unwritten; where bodies do not say so themselves."""
+    """Return what failed while it was recorded, and left data unwritten; where bodies do not say so themselves."""
     outcomes = [] if scope.runs_once else [data.version.outcome for data in scope.touched]
     found = [outcome.failed() for outcome in outcomes if outcome is not None]
     return [failure for failure in found if failure is not None]
@@ -361,7 +341,7 @@ class Use:
 
 
 def use_of(data: Data):
-    """How the tasks of the innermost scope used a data; None if none did."""
+    """Return how the tasks of the innermost scope used data; None if none did."""
     version = data.version
     mode: cython.int = version.joined
     if mode == 0:
@@ -385,7 +365,7 @@ def use_of(data: Data):
 
 
 def joined_uses(recordings, may_not_run=()):
-    """How several recordings use their data together, when some of them may not run.
+    """Return how several recordings use their data together, when some of them may not run.
 
     What may not be written is read and written, if there was content before, which then stays. `finals` are where the
     first that writes leaves it: the others see to it that it is valid there too.
@@ -416,19 +396,7 @@ def joined_uses(recordings, may_not_run=()):
 
 @cython.cclass
 class Routine:
-    """What a launch does: a recording, or several of them.
-
-    Attributes
-    ----------
-    uses : list of Use
-        The accesses of a launch.
-    after : EventSet
-        When its memory may be used.
-    parts : list of Routine
-        What it runs, which it holds.
-    runs_once : bool
-        It is launched once: bodies say themselves how they went.
-    """
+    """The work of a launch: a recording, or several of them; its fields are in the .pxd."""
 
     parent = None  # as a data that was cut from no other: both are dropped by users
 
@@ -439,15 +407,11 @@ class Routine:
         self.uses = []
         self.after = EventSet()
         self.owners = 1
-        self.holders = 0  # recordings that it is part of
-        self.closed = self.is_lent = False
-        self.last = None  # the end of the last launch, once one had other data
-        self.needed = None  # what a launch with its own data needs
-        self.is_shared = False  # it has memory that all launches use, whatever their data
-        self.turn = make_lock(threading.RLock)  # of the launches of several threads, where that matters
-        self.holder = 0  # the thread whose turn it is
-        self.graph = self.awaited = None
-        self.spoilt, self.skips = [], []  # what skipped tasks were to write, with versions; failures to tell again
+        self.holders = self.holder = 0
+        self.closed = self.is_lent = self.is_shared = False
+        self.last = self.needed = self.graph = self.awaited = None
+        self.turn = make_lock(threading.RLock)
+        self.spoilt, self.skips = [], []
 
     def poison(self, failure):
         """Say of what it was to write that it failed, as its launch did not begin."""
@@ -467,24 +431,24 @@ class Routine:
         for part in self.parts:
             part.tell_tasks(failure)
 
-    def run(self, launch, slot):
-        """Do the work of a launch after what is on a slot; return the slot after it."""
+    def run(self, frame):
+        """Do the work of a launch after what is on the slot."""
         raise NotImplementedError
 
-    def put(self, launch, slot):
-        """Do it node by node, or as a part of a graph; return the slot after it."""
+    def put(self, frame):
+        """Do it node by node, or as a part of a graph."""
         raise NotImplementedError
 
     def calls(self):
-        """Whether bodies run on the host, and do not say themselves how they went."""
+        """Return whether bodies run on the host, and do not say themselves how they went."""
         return not self.runs_once and self.has_calls()
 
     def has_calls(self):
-        """Whether bodies run on the host."""
+        """Return whether bodies run on the host."""
         return any([part.has_calls() for part in self.parts])
 
     def flags(self):
-        """The data that decisions in it look at, which only the host reads on the host."""
+        """Return the data that decisions in it look at, which only the host reads on the host."""
         return [flag for part in self.parts for flag in part.flags()]
 
     def close(self):
@@ -497,7 +461,7 @@ class Routine:
             engine.gate.leave()
 
     def close_inside(self):
-        """What `close` does, by who is inside of the engine; those who run it hold it too."""
+        """Do what `close` does, for who is inside of the engine; those who run it hold it too."""
         self.owners -= 1
         if self.owners == 1 and self.is_lent:  # by a replayed function alone
             self.is_lent = False
@@ -563,6 +527,7 @@ class Recording(Routine):
     def __init__(self, engine, scope):
         Routine.__init__(self, engine, scope.parts, scope.runs_once)
         self.program = scope.port.program
+        self.program.runs_once = scope.runs_once
         self.description = scope.description
         self.life = ClosedFlag(scope.description)
         self.uses = [use for use in map(use_of, scope.touched) if use is not None]
@@ -588,51 +553,47 @@ class Recording(Routine):
                 body.give_up(failure)
 
     def holds(self, replica):
-        """Whether it keeps a replica where it is."""
+        """Return whether it keeps a replica where it is."""
         return any([item[1] is replica for item in self.held])
 
     def own_memory(self, place, known):
-        """The bytes at a place that nobody but the program has; of replicas that are `known`, by id, others tell."""
+        """Return the bytes at a place that the program alone has; of replicas that are `known`, by id, others tell."""
         replicas = [cython.cast(Replica, item) for item in self.temporaries]
         return sum([r.layout.nbytes for r in replicas if r.place == place and id(r.real) not in known])
 
     def has_calls(self):
         return self.program.calls > 0 or Routine.has_calls(self)
 
-    def run(self, launch, slot):
+    def run(self, frame):
         """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
         if self.awaited is not None:
-            return self.run_awaited(launch, slot)
-        done: cython.int = self.graph.launch(launch, self, slot)
-        if done >= 0:
-            return done
-        if self.graph.refusal is not None and self.is_piecemeal(launch):
-            return launch.play(self.outline, slot, self.runs_once)
-        return self.put(launch, slot)
+            self.run_awaited(frame)
+        elif not self.graph.launch(frame, self):
+            piecemeal: cython.bint = self.graph.refusal is not None and self.is_piecemeal(frame)
+            frame.play(self.outline if piecemeal else self.program)
 
-    def run_awaited(self, launch, slot):
+    def run_awaited(self, frame):
         """Do it, once, with what somebody waits for apart from the rest."""
-        where: cython.int = launch.task.where
-        if launch.engine.place(where).enqueues and not launch.engine.root.captured:
-            self.awaited.cut(self, where, launch.engine.place(where).memory)
+        engine, where = frame.engine, frame.task.where
+        if engine.place(where).enqueues and not engine.root.captured:
+            self.awaited.cut(self, where, engine.place(where).memory)
             self.outline, self.was_outlined = self.awaited.program, True
-        launch.awaited = self.awaited
-        return launch.play(self.awaited.program, slot, self.runs_once)
+        self.awaited.note(frame.play(self.awaited.program).tolist())
+        return 0
 
-    def is_piecemeal(self, launch):
-        """Whether some of it can be graphs; found out once."""
-        root = launch.engine.root
-        if root.captured or not launch.engine.place(launch.task.where).enqueues:
+    def is_piecemeal(self, frame):
+        """Return whether some of it can be graphs; found out once."""
+        engine, where = frame.engine, frame.task.where
+        if engine.root.captured or not engine.place(where).enqueues:
             return False
         if not self.was_outlined:
-            where: cython.int = launch.task.where
-            outline = segments.in_pieces(self, where, launch.engine.place(where).memory, launch.task.call_site)
+            outline = segments.in_pieces(self, where, engine.place(where).memory, frame.task.call_site)
             if not self.was_outlined:  # else another thread did so meanwhile
                 self.outline, self.was_outlined = outline, True
         return self.outline is not None
 
-    def put(self, launch, slot):
-        return launch.play(self.program, slot, self.runs_once)
+    def put(self, frame):
+        frame.play(self.program)
 
     def refusal(self, where, memory, looped, unread, hosts=False):
         """Why it cannot be one graph of the driver's at a place; None if it may be.
@@ -678,7 +639,7 @@ class Recording(Routine):
         self.held, self.temporaries, self.touched = [], [], []
 
     def become_cached(self):
-        """A replayed function has it, and can do without; so it can without what was recorded for it alone."""
+        """Be what a replayed function has, and can do without; so it can without what was recorded for it alone."""
         Routine.become_cached(self)
         self.is_cached = True
         for item in self.touched:

@@ -34,27 +34,26 @@ class Piece:
         self.program = program
         self.parts = parts
         self.read = read
-        self.runs_once = around.runs_once
         self.graph = DriverGraph(0)
 
-    def run(self, launch: Any, slot: int) -> int:
-        """Do it after what is on a slot; return the slot after it."""
-        done = int(self.graph.launch(launch, self, slot))
-        return int(launch.play(self.program, slot, self.runs_once)) if done < 0 else done
+    def run(self, frame: Any) -> None:
+        """Do it after what is on the slot."""
+        if not self.graph.launch(frame, self):
+            frame.play(self.program)
 
-    def put(self, launch: Any, slot: int) -> int:
+    def put(self, frame: Any) -> None:
         """Let a graph do it, of which this becomes a part."""
-        return int(launch.play(self.program, slot, self.runs_once))
+        frame.play(self.program)
 
     def has_calls(self) -> bool:
-        """Whether bodies run on the host."""
+        """Return whether bodies run on the host."""
         return self.program.calls > 0 or any(part.has_calls() for part in self.parts)
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> None:
         """Why it cannot be one graph of the driver's: nothing says so, since its parts were asked before."""
 
     def flags(self) -> list[Any]:
-        """The data that decisions in it look at, and nobody reads on the host."""
+        """Return the data that decisions in it look at, and nobody reads on the host."""
         return [flag for part in self.parts for flag in part.flags() if flag not in self.read]
 
 
@@ -88,7 +87,7 @@ class Awaited:
 
 
 def in_pieces(recording: Any, where: int, memory: int, call_site: str) -> Program | None:
-    """What a recording does, with graphs for its pieces; None where that is no better, or all is one piece."""
+    """Return what a recording does, with graphs for its pieces; None where that is no better, or all is one piece."""
     program: Program = recording.program
     routines = program.routines()
     hosts = _of_hosts(routines, where, memory)
@@ -120,7 +119,7 @@ def reasons(routine: Any) -> dict[str, str]:
 
 
 def _of_hosts(routines: list[Any], where: int, memory: int) -> set[int]:
-    """The nodes that the host does, by the nested programs of each."""
+    """Return the nodes that the host does, by the nested programs of each."""
     return {
         node
         for node, parts in enumerate(routines)
@@ -131,7 +130,7 @@ def _of_hosts(routines: list[Any], where: int, memory: int) -> set[int]:
 def cut(
     recording: Any, routines: list[Any], hosts: set[int], where: int, awaited: list[int] | None = None
 ) -> tuple[Program, int, dict[int, int]]:
-    """A program of the pieces of a recording and its nodes `hosts`; what is up to the nodes `awaited` is apart.
+    """Return a program of the pieces of a recording and its nodes `hosts`; what is up to the nodes `awaited` is apart.
 
     Also how many pieces are graphs, for `where`, and where in that program each node is. `routines` are the nested
     programs of each node.
@@ -162,7 +161,7 @@ def cut(
 
 
 def _sides(program: Program, awaited: list[int] | None) -> list[int]:
-    """Of each node: 0 up to those awaited, 2 behind such nodes, 1 beside both; these only grow along edges."""
+    """Return of each node 0 up to those awaited, 2 behind such nodes, 1 beside both; they only grow along edges."""
     sides = [1 if awaited else 0] * program.count
     for node in awaited or ():
         sides[node] = 0
@@ -177,12 +176,12 @@ def _sides(program: Program, awaited: list[int] | None) -> list[int]:
 
 
 def _is_the_hosts(part: Any, where: int, memory: int) -> bool:
-    """Whether the host drives what is nested."""
+    """Return whether the host drives what is nested."""
     return part.refusal(where, memory, False, frozenset(part.flags())) is not None
 
 
 def _host_steps(program: Program, hosts: set[int]) -> tuple[list[int], list[int]]:
-    """Of each node, how many steps of the host come before it, and the number of the first step after it."""
+    """Return how many steps of the host come before each node, and the number of the first step after it."""
     before, after = [0] * program.count, [NEVER] * program.count
     for node in range(program.count):
         for need in program.needs_of(node):
@@ -195,7 +194,7 @@ def _host_steps(program: Program, hosts: set[int]) -> tuple[list[int], list[int]
 
 
 def _part_of(program: Program, nodes: list[int]) -> Program:
-    """A program of some nodes; what they need beyond these is done before."""
+    """Return a program of some nodes; what they need beyond these is done before."""
     part = program.sharing(False)
     place_of: dict[int, int] = {}
     for node in nodes:

@@ -14,8 +14,9 @@ from stf._engine.access import DataHandle
 from stf.graphs.call_signature import key_of
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.tasks.annotations import access_mode
-from stf.tasks.bodies import BlockCapture, Body, BodyCapture, PlayedBody
+from stf.tasks.bodies import Body
 from stf.tasks.closures import AROUND, Variables
+from stf.tasks.recapture import BlockCapture, BodyCapture, PlayedBody
 from stf.values.containers import split
 from stf.values.params import DerivedParam, Param
 from stf.values.parts import Parts

@@ -439,8 +439,8 @@ class TaskGraph(Shown, GraphCore):
         context, graph = self._context, self._recording.graph
         must_be_open(context)
         try:
-            launch = playback.make_launch(context.engine, context.make_launch_at(self.name), None)
-            return int(graph.export(launch, self._recording).handle)
+            frame = playback.make_frame(context.engine, context.make_launch_at(self.name), None)
+            return int(graph.export(frame, self._recording).handle)
         except CaptureError as reason:
             raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}") from None
 

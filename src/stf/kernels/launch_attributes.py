@@ -8,7 +8,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 if not cython.compiled:
-    from stf.tasks.bodies import Recaptured
+    from stf.tasks.recapture import Recaptured
 
 
 @cython.final

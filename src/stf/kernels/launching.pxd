@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t, uintptr_t
 from stf._engine cimport host_waits
 from stf._engine.access cimport AFFINE, Access, DataHandle
-from stf._recording.device_graphs cimport Arguments
+from stf._recording.variants cimport Arguments
 from stf._port.replicas cimport Layout, Replica
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore

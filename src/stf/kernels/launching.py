@@ -21,7 +21,7 @@ from stf._engine.access import Access, ArrayAccess
 from stf._engine.engine import Engine
 from stf._port.late_values import Asked
 from stf._port.replicas import Layout
-from stf._recording.device_graphs import Arguments
+from stf._recording.variants import Arguments
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign

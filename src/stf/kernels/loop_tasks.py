@@ -18,7 +18,7 @@ from stf.kernels.compile.contributions import reason_in
 from stf.kernels.loops import ArrayType, Loop, kind_of, types_of
 from stf.kernels.reductions import accumulator
 from stf.places.partition import Part
-from stf.tasks.bodies import submit_body
+from stf.tasks.running import submit_body
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 

@@ -6,7 +6,8 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
-from stf.tasks.bodies cimport Body, begin_body, end_now, make_body, runs_plainly, submit, take_back
+from stf.tasks.bodies cimport Body, make_body
+from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Names, Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.task cimport ContextCore, Task

@@ -37,9 +37,10 @@ from stf.values.parts import Parts, leaves, libraries
 if not cython.compiled:
     from stf._engine.access import make_access
     from stf.interop.current import borrow, owed, return_owed
-    from stf.tasks.bodies import begin_body, end_now, make_body, runs_plainly, submit, take_back
+    from stf.tasks.bodies import make_body
     from stf.tasks.closures import names_in, refuse_lost, take, with_cells, with_last_values
     from stf.tasks.results import store_results
+    from stf.tasks.running import begin_body, end_now, runs_plainly, submit, take_back
     from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
     from stf.tasks.views import library_of, source_of, sources_of, view_of
 
@@ -414,7 +415,7 @@ class TaskFunction:
         return late
 
     def run_plainly(self, engine, task, fn, values):
-        """Run a body that is no more than a call, on the task's stream; see `bodies.run_now`."""
+        """Run a body that is no more than a call, on the task's stream; see `running.run_now`."""
         error: BaseException = None
         borrowed: Borrowed = None
         try:

@@ -1,5 +1,6 @@
 from stf._engine.engine cimport Engine
-from stf.tasks.bodies cimport begin_body, make_body, submit, submit_body, take_back
+from stf.tasks.bodies cimport make_body
+from stf.tasks.running cimport begin_body, submit, submit_body, take_back
 from stf.tasks.task cimport Task
 from stf.tasks.views cimport views_of, without_tokens
 

@@ -13,11 +13,12 @@ from stf._support.arguments import name_of, sequence, truth
 from stf.errors import PlaceError
 from stf.places.table import place_code, place_code_of_task
 from stf.tasks.after import accesses_after
-from stf.tasks.bodies import submit_body
+from stf.tasks.running import submit_body
 from stf.values.params import Param
 
 if not cython.compiled:
-    from stf.tasks.bodies import begin_body, make_body, submit, take_back
+    from stf.tasks.bodies import make_body
+    from stf.tasks.running import begin_body, submit, take_back
     from stf.tasks.views import views_of, without_tokens
 
 

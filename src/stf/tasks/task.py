@@ -11,7 +11,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import host_waits, outcomes, thread_turns
+from stf._engine import outcomes, thread_turns
 from stf._engine.access import Access
 from stf._engine.engine import Engine
 from stf._engine.failures import Failure
@@ -33,7 +33,15 @@ from stf.values.parts import add_group, built
 
 if not cython.compiled:
     from stf.interop.current import borrow, owed, return_owed
-    from stf.tasks.bodies import close_pools, end_recorded, give_back, open_pools, submit_body
+    from stf.tasks.running import (
+        begin_here,
+        close_pools,
+        end_recorded,
+        enter_here,
+        give_back,
+        open_pools,
+        submit_body,
+    )
     from stf.tasks.views import (
         address_of,
         library_of,
@@ -270,19 +278,11 @@ class Task(TaskCore):
             self.must_be_new("start")
         self.warns_if_unused = False
         engine = cython.cast(Engine, self.engine)
-        self.blocks_caller = not engine.place(self.where).enqueues
-        if engine.gathering is not None or engine.scope.records:
-            self.blocks_caller = self.blocks_caller or self.stays_outside_recordings()
-        engine.begin(self)
+        begin_here(engine, self, not engine.place(self.where).enqueues)
         try:
-            if not engine.scope.records:
-                if self.blocks_caller and self.kind == "wait":
-                    thread_turns.yield_to_recorders(engine, self)
-                host_waits.enter(engine.port, self, self.slot, engine.pending() != 0)
-            elif self.blocks_caller:
-                outcomes.refuse_blocking(self, engine.scope)
-            if self.inputs is not None:
-                outcomes.check_inputs(engine, self)
+            if self.blocks_caller and self.kind == "wait" and not engine.scope.records:
+                thread_turns.yield_to_recorders(engine, self)
+            enter_here(engine, self)
             if self.partials is not None:
                 for op, partial in views_to_fill(self):
                     op.fill(partial)

@@ -1,0 +1,2 @@
+from stf._engine.queued_bodies cimport QueuedBody
+from stf._recording.launch_state cimport Launch

@@ -1,0 +1,156 @@
+"""Bodies on the host that a launch calls: from a queue of the driver's, or as nodes of a graph.
+
+A node does not know which launch of its graph it belongs to. The driver does one launch of a graph after the other, so
+it is the first of those that `GraphCalls` keeps::
+
+    expect ──▶ in `launches` ──the first one's bodies are called──▶ end_first: the launch says how it went
+                 │ the driver refused the launch: take_back
+                 └ the driver lost its device: give_up
+
+A thread that launches a graph waits in CUDA where too many launches are on their way, and has a lock of CUDA's then.
+The bodies need the GIL; so a third thread that waits for that lock with the GIL held would stop all of them
+(`tests/cuda/gil_and_host_nodes.py`). So there is `room` for a few launches, and who finds none waits outside of CUDA.
+More of this is in docs/design/cuda-host-bodies.md.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+
+from stf._engine.failures import Failure
+from stf._engine.queued_bodies import QueuedBody
+from stf._recording.launch_state import Launch
+
+MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time
+
+
+class GraphCalls:
+    """The bodies on the host that a graph calls, and its launches that have not called them all.
+
+    Of each launch it keeps (launch, values of its parameters, whether it has room).
+    """
+
+    def __init__(self):
+        self.all = []
+        self.room = threading.Semaphore(MOST_LAUNCHES)
+        self.remaining = 0  # that the first launch has not called yet
+        self.launches = collections.deque()
+
+    def expect(self, launch: Launch, values, has_room):
+        """Add a launch that the driver is about to get, which `has_room`, or is put there later."""
+        self.launches.append((launch, values, has_room))
+        launch.remaining += 1
+        launch.expected = True
+        launch.engine.queued += len(self.all)
+        launch.engine.calling[id(self)] = self
+
+    def take_back(self, launch: Launch):
+        """Remove the launch that was expected last, since the driver refused it; who found room gives that back."""
+        if launch in [known[0] for known in self.launches]:  # else a lost device has taken all of them
+            self.launches.pop()
+            launch.remaining -= 1
+            launch.engine.queued -= len(self.all)
+
+    def one_done(self, launch: Launch):
+        """Count a body of a launch that was called."""
+        if not self.launches or self.launches[0][0] is not launch:
+            return  # nobody waits for it any more
+        self.remaining -= 1
+        if self.remaining == 0:
+            self.end_first()
+
+    def end_first(self):
+        """End the first launch, whose bodies were all called."""
+        self.remaining = len(self.all)
+        first: tuple = self.launches.popleft()
+        launch: Launch = first[0]
+        if first[2]:
+            self.room.release()
+        if not self.launches:
+            launch.engine.calling.pop(id(self), None)
+        launch.one_done()
+
+    def give_up(self):
+        """End all launches: the driver has lost its device, and calls nothing any more; it says so whoever asks."""
+        while self.launches:
+            launch: Launch = self.launches[0][0]
+            for call in self.all:
+                call.give_up()
+            launch.engine.ran += self.remaining
+            self.end_first()
+
+
+class Call:
+    """A recorded body, to be called in one launch: with those `values`, or with what `binding` makes of them."""
+
+    def __init__(self, launch, body, values, binding=None):
+        self.launch = launch
+        self.body = body
+        self.values = values  # those of a graph in another one are its own
+        self.binding = binding
+
+    def __call__(self):
+        launch: Launch = self.launch
+        try:
+            if isinstance(self.body, QueuedBody):
+                body: QueuedBody = self.body
+                values = self.values if self.binding is None else self.binding(self.values)
+                launch.attempt(body.again(values, launch.rebinding))
+            elif launch.failed() is None:
+                self.body()
+        except BaseException as error:
+            failure = Failure.of(launch.task, error)
+            launch.note(failure)
+            launch.engine.failures.append(failure)
+        finally:
+            launch.engine.ran += 1
+
+
+class Last:
+    """A call after the last body of a launch."""
+
+    def __init__(self, launch):
+        self.launch = launch
+
+    def __call__(self):
+        launch: Launch = self.launch
+        launch.one_done()
+        launch.engine.ran += 1
+
+
+class GraphCall:
+    """A recorded body, as a node of a graph: to be called in each of its launches.
+
+    `binding` makes the values of a graph in the graph; `own_launch` is what has an outcome of its own there. What is
+    called as it is `tells` itself how it went: a body of a program that is launched once, or the last call.
+    """
+
+    def __init__(self, calls, body, binding, own_launch, tells):
+        self.calls = calls
+        self.body = body
+        self.binding = binding
+        self.own_launch = own_launch
+        self.tells = tells
+
+    def give_up(self):
+        """Say of what it would have told that nobody waits for it any more, since it will not be called."""
+        if isinstance(self.body, Last):
+            inner: Launch = self.body.launch
+            if inner.remaining:
+                inner.one_done()
+        elif self.tells:
+            late: QueuedBody = self.body
+            late.give_up(None)
+
+    def __call__(self):
+        if not self.calls.launches:
+            return
+        launch, values, _ = self.calls.launches[0]
+        try:
+            if self.tells:
+                self.body()
+            else:
+                Call(launch if self.own_launch is None else self.own_launch, self.body, values, self.binding)()
+        finally:
+            self.calls.one_done(launch)

@@ -1,0 +1,13 @@
+from typing import Any
+
+class Launch:
+    engine: Any
+    task: Any
+    rebinding: Any
+    failure: Any
+    remaining: int
+    expected: bool
+    def failed(self) -> Any: ...
+    def attempt(self, body: Any) -> Any: ...
+    def note(self, failure: Any) -> Any: ...
+    def one_done(self) -> int: ...

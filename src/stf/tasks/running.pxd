@@ -1,0 +1,37 @@
+from stf._engine cimport host_waits
+from stf._engine.access cimport READ
+from stf._engine.engine cimport Engine
+from stf._engine.task cimport OPEN, TaskCore
+from stf._port.programs cimport RUN
+from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
+from stf.interop.current cimport Borrowed, borrow
+from stf.tasks.bodies cimport Body, make_body
+from stf.tasks.closures cimport reaches, refuse_lost, snapshot, with_globals, with_last_values
+from stf.tasks.recapture cimport BlockCapture, BodyCapture
+from stf.tasks.results cimport written_values
+from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
+from stf.tasks.views cimport group, sources_in, views_of
+
+cdef object TOKEN
+cdef list tensors_made
+
+cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
+cdef int begin_here(Engine engine, TaskCore task, bint blocks) except -1
+cdef int enter_here(Engine engine, TaskCore task) except -1
+cdef int begin_body(TaskCore task, object movable=*) except -1
+cdef bint is_held_up(Engine engine, TaskCore task) except -1
+cdef int take_back(TaskCore task) except -1
+cdef int submit(TaskCore task, Body body) except -1
+cdef int run_now(Engine engine, TaskCore task, Body body) except -1
+cdef bint runs_plainly(TaskCore task, list args) except -1
+cdef int end_now(Engine engine, TaskCore task, Borrowed borrowed, object error) except -1
+cdef int give_back(Engine engine, TaskCore task, Borrowed borrowed) except -1
+cdef int fail_body(Engine engine, TaskCore task, object error) except -1
+cdef int queue_body(Engine engine, TaskCore task, Body body) except -1
+cdef int fail_with(Engine engine, TaskCore task, object error) except -1
+cdef int open_pools(Engine engine, TaskCore task) except -1
+cdef int close_pools(TaskCore task) except -1
+cdef int record_body(Engine engine, Body body) except -1
+cdef bint is_playable(Engine engine, Body body, object error) except -1
+cdef int play_later(Engine engine, Body body, object error) except -1
+cpdef int end_recorded(Engine engine, TaskCore task) except -1

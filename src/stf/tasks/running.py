@@ -1,0 +1,378 @@
+"""Running: how the body of a task is begun, submitted and ended.
+
+Where a body runs depends on the place, on what stands before it, and on whether it is recorded:
+
+===============================  ===============================  ==================================  ==================
+task                             its body runs                    flags                               begun by
+===============================  ===============================  ==================================  ==================
+function, on a CPU               on a worker, when data are ready                                     `begin_body`
+function, on a device            in the call, and only enqueues   `runs_in_call`                      `begin_body`
+the same, behind a host body     on a worker, behind that         (`runs_in_call` is taken back)      `begin_body`
+with-block or wait, on a CPU     where it stands, after a wait    `blocks_caller`                     `Task.open`
+with-block, on a device          where it stands                                                      `Task.open`
+launch of a kernel, copy, fill   nowhere: the slot has it all                                         `outcomes.begins`
+===============================  ===============================  ==================================  ==================
+
+In a recording a function is kept for each launch (`recapture`), and a kernel is a node. What `blocks_caller` cannot be
+recorded. There, so does what has several streams (`outside_recordings`), or data with an interface of the user's own.
+
+Other flags say what a body is: `in_graphs`, on the host it uses no CUDA and may be a node of a graph of the driver's;
+`is_single_launch`, it is a launch whose bodies say themselves how they went; `remote`, some data are elsewhere.
+
+The first two steps are the same for all bodies that run in the thread of the caller: `begin_here` claims the data, and
+`enter_here` waits for what the body must not overtake. Between them a function may still be moved to a worker. What a
+worker runs is claimed by `Engine.begin_queued`, which waits for nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
+from stf._engine import host_waits, outcomes
+from stf._engine.failures import Failure
+from stf._engine.task import TaskCore
+from stf._support.library_errors import is_uncapturable, uncapturable
+from stf.errors import CaptureError, TaskFailedError
+from stf.interop import adapters
+from stf.interop.captures import PrivatePools
+from stf.interop.current import Borrowed
+from stf.interop.jax_arrays import JaxCopy
+from stf.tasks.bodies import Body, stream_block
+from stf.tasks.closures import check_globals, injections
+from stf.tasks.recapture import BlockCapture, BodyCapture, PlayedBody
+from stf.values.parts import Parts
+
+TOKEN: object = adapters.TOKEN
+tensors_made: list = adapters.tensors_made
+log = logging.getLogger("stf")
+NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+if not cython.compiled:
+    from stf.interop.captures import are_needed, kept_pools
+    from stf.interop.current import borrow
+    from stf.tasks.bodies import make_body
+    from stf.tasks.closures import reaches, refuse_lost, snapshot, with_globals, with_last_values
+    from stf.tasks.results import written_values
+    from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
+    from stf.tasks.views import group, sources_in, views_of
+
+    READ = 1
+    OPEN = 1
+    RUN = 6
+
+
+def submit_body(task: TaskCore, fn, extra, lib=None):
+    """Submit `task` with a queued body that calls `fn` on the task's arrays and `extra`."""
+    task.warns_if_unused = False
+    if hasattr(fn, "__code__"):
+        if fn.__code__.co_flags & NO_FUNCTION:
+            raise TypeError(f"a task's body is an ordinary function, got the coroutine or generator '{fn.__name__}'")
+        check_globals(fn, task)
+    if task.context is not None and not (getattr(fn, "__module__", None) or "").startswith("stf."):
+        refuse_undeclared(fn, task)
+        for value in extra:
+            refuse_arrays(value, "an argument", task)
+    injected = injections(fn)
+    engine = cython.cast("Engine", task.engine)
+    if engine.scope.submitted is not None:
+        engine.scope.submitted.append(fn)
+    fn = snapshot(fn, task)
+    try:
+        begin_body(task, None if injected else fn)
+        values = views_of(task, lib)
+        if task.groups is not None:
+            values = group(task.groups, values)
+        if task.kind == "task" and not task.runs_in_call:
+            task.views = values  # for a body that asks its task: by then that has ended for the engine
+        values = [v for v in values if v is not TOKEN]
+        late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
+        kinds = None
+        written = written_values(task, values)
+        takes_task: cython.bint = "task" in [adapters.injected_kind(kind) for _, kind in injected]
+        owes: cython.bint = False
+        if not takes_task and (hasattr(fn, "__code__") or type(fn) is functools.partial):
+            modes = modes_of(task)
+            owes = refuse_lost(fn, task.symbol or "body", modes)
+            fn = with_last_values(fn, modes)
+        arguments = values + list(extra)
+        if injected:
+            kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
+            arguments += [adapters.inject(kind, task) for _, kind in injected]
+        argument_sources = None
+        if engine.scope.records and not takes_task and not reaches(fn, task):
+            argument_sources = sources_in(task, lib)
+        if not task.runs_in_call:
+            fn = with_globals(fn)
+        body = make_body(task, fn, arguments, written, kinds, late or None, argument_sources, owes)
+    except BaseException as error:
+        take_back(task)
+        if isinstance(error, TaskFailedError):
+            return outcomes.skip(engine, task, error)
+        raise
+    return submit(task, body)
+
+
+def modes_of(task: TaskCore):
+    """Return how each array that a body gets may be used; several that make up one object count as read."""
+    if task.groups is not None:
+        return [task.accesses[first].mode if rebuild is None else READ for first, _, rebuild in task.groups]
+    return [access.mode for i, access in enumerate(task.accesses) if task.replica_at(i) is not None]
+
+
+def begin_here(engine, task, blocks):
+    """Begin a task whose body runs in this thread; it `blocks` the caller where that has to wait for its data."""
+    task.blocks_caller = blocks
+    if engine.gathering is not None or engine.scope.records:
+        task.blocks_caller = blocks or task.stays_outside_recordings()
+    return engine.begin(task)
+
+
+def enter_here(engine, task):
+    """Wait for what the body of an open task must come after in this thread; refuse one that would, in a recording."""
+    if not engine.scope.records:
+        host_waits.enter(engine.port, task, task.slot, engine.pending() != 0)
+    elif task.blocks_caller:
+        outcomes.refuse_blocking(task, engine.scope)
+    if task.inputs is not None:
+        outcomes.check_inputs(engine, task)
+    return 0
+
+
+def begin_body(task, movable=None):
+    """Begin a task whose body runs late, on a worker, or now, where it only enqueues; `take_back` it if this raises.
+
+    Where it would have to wait for a body on the host, a `movable` function is put behind that, to run on a worker.
+    """
+    engine = cython.cast("Engine", task.engine)
+    if not engine.place(task.where).enqueues:
+        return engine.begin_queued(task)
+    if movable is not None:
+        engine.hold_back_if_due()  # before it has claims
+    task.runs_in_call = True
+    begin_here(engine, task, False)
+    if movable is not None and is_held_up(engine, task) and not reaches(movable, task):
+        task.runs_in_call = False
+        engine.make_queued(task)
+        if engine.observer is not None:
+            engine.observer.ended(task.id)
+        return 0
+    return enter_here(engine, task)
+
+
+def is_held_up(engine, task):
+    """Return whether the body of an open task may run later, and would have to wait for one on the host."""
+    if engine.scope.records or engine.validate or task.blocks_caller or task.partials is not None:
+        return False
+    if engine.place(task.where).is_callers_stream:  # work there waits here, to stay in the user's order
+        return False
+    return engine.port.defers(task.slot, None)
+
+
+def take_back(task):
+    """Take back a task whose body cannot run, if it has begun."""
+    engine = cython.cast("Engine", task.engine)
+    if task.state == OPEN:
+        engine.withdraw(task)
+    return 0
+
+
+def submit(task, body):
+    """Queue the body of an open task, or run it now, where it only enqueues."""
+    engine = cython.cast("Engine", task.engine)
+    if task.runs_in_call:
+        run_now(engine, task, body)
+    else:
+        if engine.place(task.where).enqueues:
+            pointer = engine.port.stream(task.slot)
+            body.around = stream_block(engine.port, pointer, engine.place(task.where).ordinal, body.around)
+            body.watched = False  # its work has time stamps
+        queue_body(engine, task, body)
+    return 0
+
+
+def run_now(engine, task, body):
+    """Run a body that enqueues work on the task's stream, which is current in the array libraries meanwhile."""
+    error: BaseException = None
+    borrowed: Borrowed = None
+    try:
+        if engine.scope.records:
+            body.prepare()  # a node before that of the body
+        borrowed = borrow(engine.port.stream(task.slot), engine.place(task.where).ordinal)
+        if not engine.scope.records:
+            body.prepare()
+            body.execute()
+        else:
+            record_body(engine, body)
+    except BaseException as exception:
+        error = exception
+        if borrowed is not None and is_playable(engine, body, error):
+            give_back(engine, task, borrowed)
+            borrowed = None
+            error = None
+            play_later(engine, body, exception)
+    return end_now(engine, task, borrowed, error)
+
+
+def runs_plainly(task, args):
+    """Return whether a body is no more than a call: it runs now, and nothing is recorded, checked or filled first."""
+    engine = cython.cast("Engine", task.engine)
+    return (
+        task.runs_in_call
+        and not engine.scope.records
+        and not engine.validate
+        and task.partials is None
+        and not (tensors_made[0] and adapters.uses_tensors(args))
+    )
+
+
+def end_now(engine, task, borrowed, error):
+    """End the task of a body that has run; one that raised fails."""
+    close_pools(task)
+    if task.borrowed is not None:  # by a body that asked for its task
+        inner: Borrowed = task.borrowed
+        task.borrowed = None
+        give_back(engine, task, inner)
+    if borrowed is not None:
+        give_back(engine, task, borrowed)
+    if error is not None:
+        fail_body(engine, task, error)
+    elif not engine.scope.records:
+        engine.end(task)
+    else:
+        end_recorded(engine, task)
+    return 0
+
+
+def give_back(engine, task, borrowed):
+    """Give back the streams that a body borrowed, before the task ends, which makes current what was before it.
+
+    CuPy does that for the current device only, and the body may have left another one current.
+    """
+    try:
+        if borrowed.cupy is not None and not borrowed.on_other_device:
+            engine.port.stream(task.slot)
+        borrowed.return_streams()
+    except Exception as error:
+        log.debug("device %d is not made current: %s", borrowed.ordinal, error)  # the end of the task says why
+        borrowed.give_back()
+    return 0
+
+
+def fail_body(engine, task, error):
+    """End the task of a body that raised; say so."""
+    refused = isinstance(error, Exception) and is_uncapturable(task, error)
+    is_forgotten = engine.scope.records and engine.scope.thread != 0  # with what is recorded, as the block raises
+    failure = Failure(task.label(), task.call_site, error, () if is_forgotten else task.written(), True)
+    interrupts = isinstance(error, KeyboardInterrupt)
+    if interrupts:
+        failure.forget_frames()
+    engine.fail(task, failure)
+    if refused:
+        raise uncapturable(task, error) from error
+    if interrupts:
+        raise error
+    error = failure.error()
+    failure.forget_frames()
+    raise error
+
+
+def queue_body(engine, task, body):
+    """Put a body on the task's slot, which runs later."""
+    try:
+        engine.queue(task, body)
+    except BaseException as error:
+        if task.state == OPEN:
+            fail_with(engine, task, error)
+        raise
+
+
+def fail_with(engine, task, error):
+    """Let an open task fail with an error that the caller raises; its frames hold the data, and so are let go."""
+    failure = Failure(task.label(), task.call_site, error, task.written(), True)
+    engine.fail(task, failure)
+    failure.forget_frames()
+    return 0
+
+
+def open_pools(engine, task):
+    """Let what a task allocates while it is recorded be the graph's, until `close_pools`."""
+    if task.pools is None and are_needed():
+        pools = kept_pools(engine.port)
+        pools.open()
+        task.pools = pools
+    return 0
+
+
+def close_pools(task):
+    """Let array libraries allocate as before."""
+    if task.pools is not None:
+        pools: PrivatePools = task.pools
+        task.pools = None
+        pools.close()
+    return 0
+
+
+def record_body(engine, body):
+    """Run a body whose work is captured: what it allocates is the graph's."""
+    task, run_body = body.task, cython.cast(Body, body.again(None, None))
+    run_body.check = body.check
+    open_pools(engine, task)
+    run_body.execute()
+    if not engine.scope.runs_once:
+        number = engine.place(task.where).ordinal
+        engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
+    return 0
+
+
+def is_playable(engine, body, error):
+    """Return whether a body that failed while it was captured can run at each launch instead."""
+    task = body.task
+    if not engine.scope.records or engine.root.captured or task.borrowed is not None:
+        return False
+    if body.argument_sources is None:  # it asks its task for what is there only while that is open
+        return False
+    return isinstance(error, Exception) and is_uncapturable(task, error)
+
+
+def play_later(engine, body, error):
+    """Let the node of a body run it at each launch."""
+    task = body.task
+    body.to_fill = body.check = None  # what it adds to is filled by a node before
+    body.watched = False  # its work has time stamps
+    if engine.scope.runs_once:
+        engine.make_queued(task)
+        body.outcome, body.inputs = task.outcome, task.inputs
+    engine.port.drop_capture(task.slot)
+    again = BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
+    played = PlayedBody(engine, again, error)
+    engine.port.run(task.slot, (RUN, played, None, None, None))
+    engine.port.program.blocks.append(again)  # which says what other data it can have
+    engine.scope.parts.append(played)
+    played.holders += 1
+    return 0
+
+
+def end_recorded(engine, task):
+    """End a task whose work was captured, unless that was spoilt."""
+    if not engine.scope.runs_once and not task.runs_in_call:
+        engine.port.capture_again(task.slot, BlockCapture(task))
+    try:
+        engine.end(task)
+    except CaptureError as reason:
+        error = CaptureError(
+            f"task {task.label()} ({task.call_site}) cannot be recorded: {reason}. Leave it out of the graph, or let "
+            "it enqueue all its work on the task's stream (t.stream, or the library's current stream)"
+        )
+        engine.fail(task, Failure(task.label(), task.call_site, error, task.written(), True))
+        raise error from None
+    except BaseException as error:
+        fail_with(engine, task, error)
+        raise
+    return 0
