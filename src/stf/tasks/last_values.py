@@ -87,8 +87,8 @@ def called_in(code: CodeType) -> frozenset[str]:
         if step.does == "delete" or step.user.is_load("attribute"):
             others.add(step.name)  # a method may write
         elif step.does == "store":
-            values = step.parts[0].parts if step.parts[0].does == "join" else step.parts
-            is_called = any(value.does == "call" and value.of != "spread" for value in values)
+            values = step.parts[0].parts if step.parts[0].does == "join" else step.parts  # of either way
+            is_called = any(value.original.does == "call" and value.original.of != "spread" for value in values)
             (found if is_called else others).add(step.name)
     return frozenset(found - others)
 
