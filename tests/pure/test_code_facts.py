@@ -50,18 +50,22 @@ EXPRESSIONS = {
     "x[0][y]": "x[0][y]",
     "-x": "unary(x)",
     "g(x, key=y)": "g(x, y, ('key',))",
-    "x if y else 3": "either(3, x)",
-    "g(x, 1 if y else 2)": "g(x, either(2, 1))",
     "(x, y, 1)": "tuple(x, y, 1)",
 }
 
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_the_parts_of_a_value_are_found(text):
-    """What is returned on two ways is a join."""
-    store = next(s for s in facts_of(code_of(f"z = {text}\nreturn z")).steps if s.does == "store")
+    store = next(step for step in facts_of(code_of(f"z = {text}\nreturn z")).steps if step.does == "store")
     found = text_of(store.parts[0]).replace("g(x, y)", "g(x, y, ('key',))")  # where names are no argument
-    assert found in (EXPRESSIONS[text], EXPRESSIONS[text].replace("either(3, x)", "either(x, 3)"))
+    assert found == EXPRESSIONS[text]
+
+
+def test_a_value_of_two_ways_is_known_as_that():
+    """Some versions of Python write what comes behind it twice."""
+    steps = facts_of(code_of("z = g(x, 1 if y else 2)")).steps
+    found = {text_of(step.parts[0]) for step in steps if step.does == "store"}
+    assert found in ({"g(x, either(2, 1))"}, {"g(x, 1)", "g(x, 2)"})
 
 
 def test_values_are_followed_through_swaps_and_copies():

@@ -87,9 +87,11 @@ def called_in(code: CodeType) -> frozenset[str]:
         if step.does == "delete" or step.user.is_load("attribute"):
             others.add(step.name)  # a method may write
         elif step.does == "store":
-            values = step.parts[0].parts if step.parts[0].does == "join" else step.parts  # of either way
-            is_called = any(value.original.does == "call" and value.original.of != "spread" for value in values)
-            (found if is_called else others).add(step.name)
+            value = step.parts[0].original
+            values = [part.original for part in (value.parts if value.does == "join" else [value])]  # of either way
+            is_called = any(one.does == "call" and one.of != "spread" for one in values)
+            if is_called or not (value.is_load("local") and value.name == step.name):
+                (found if is_called else others).add(step.name)
     return frozenset(found - others)
 
 
