@@ -1,7 +1,25 @@
 """What a function reaches by names: global variables, and attributes of objects, that its code reads.
 
-The code of functions of its user's that it calls counts, and that of the bodies of tasks. Each name is a `Path`, which
-is read again at each call. The code of each function is looked at once.
+A replayed call is right as long as everything is the same that Python read while the call was recorded. Arguments and
+closures are compared elsewhere (`call_pattern`, `closure_variables`). This module finds the names behind which the rest
+lies, as ``RATE``, ``config.step`` or ``self.model.alpha``. Each is a `Path`, which is read again at each call.
+
+1. `reads_of` asks the code of one function for its names (`Read`). A local variable that is bound once, to such a name,
+   stands for that name. What the code stores there before it reads it is its own.
+2. `Reached` goes from each name to its value. A function of the user's there is looked at, too; so are the bodies of
+   tasks. Of a method, the object is known, and so are the names that its first parameter leads to.
+3. A value without a name (an item, a result of a call) may be any object that the function can get hold of. So each
+   chain of attributes of such values (`_chains`) is tried on each object that was found (`_objects`), until nothing new
+   comes of it.
+4. After the call was recorded, `learn` looks at the functions that really ran (see `executed`): names do not lead to a
+   function from a list, or to one that a factory made.
+
+Not compared are: containers that the code itself changes (a log, a counter); what is made anew at each reading (a
+property that gives a new object); modules and classes of libraries. Some values make each call another one: the time,
+random state, files, the environment. A function that reads these is not recorded, and says so (`world`).
+
+Names alone are known before the first call, and cost little at each. A profile function alone would be known only after a
+call, and not at all under a profiler of the user's. So there are both: docs/design/recordings.md.
 """
 
 from __future__ import annotations
