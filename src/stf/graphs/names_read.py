@@ -18,8 +18,8 @@ Not compared are: containers that the code itself changes (a log, a counter); wh
 property that gives a new object); modules and classes of libraries. Some values make each call another one: the time,
 random state, files, the environment. A function that reads these is not recorded, and says so (`world`).
 
-Names alone are known before the first call, and cost little at each. A profile function alone would be known only after a
-call, and not at all under a profiler of the user's. So there are both: docs/design/recordings.md.
+Names alone are known before the first call, and cost little at each. A profile function would tell only after a call,
+and nothing under a profiler of the user's. So there are both: docs/design/recordings.md.
 """
 
 from __future__ import annotations
