@@ -60,7 +60,7 @@ HOT = {
         "_engine": "access claims coherency engine host_waits outcomes queued_bodies scope state task versions",
         "_port": "events replicas",
         "_recording": "device_graphs launch_state launches playback",
-        "_support": "library_threads sync untracked with_blocks",
+        "_support": "constants library_threads sync untracked with_blocks",
         "graphs": "call_pattern launchable",
         "kernels": "arguments launching plans",
         "tasks": "bodies functions host_task running task views",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import fractions
 import functools
@@ -264,6 +265,24 @@ def test_other_constants_of_a_module_are_taken_as_they_are(ctx, vec, gate):
     scope.update(level=0, pair=(50, "b"), ratio=50)
     gate.set()
     assert x.numpy().tolist() == [0, 1.5, 3]
+
+
+def test_dtypes_dates_durations_and_frozen_sets_of_a_module_are_taken_as_they_are(ctx, vec, gate):
+    seen = []
+    scope = {"seen": seen}
+    exec("def body(x):\n    seen.append((dtype, day, length, some, held))", scope)
+    x, kept = vec(0), []
+    ctx.host_launch(x.rw())(lambda x: gate.wait(30) and None)
+    for i in range(3):
+        day, some = datetime.datetime(2026, 1, 1 + i), frozenset((i, (i, "a")))
+        kept.append((np.dtype([("a", f"i{1 << i}")]), day, datetime.timedelta(i), some))
+        scope.update(zip(("dtype", "day", "length", "some"), kept[-1], strict=True), held=frozenset((object(),)))
+        ctx.host_launch(x.rw())(scope["body"])
+    held = frozenset((object(),))  # what it holds may change
+    scope.update(dtype=np.dtype("f8"), day=datetime.date(2025, 1, 1), length=None, some=frozenset(), held=held)
+    gate.set()
+    ctx.wait(x)
+    assert seen == [(*values, held) for values in kept]
 
 
 def test_a_helper_that_is_more_than_called_is_itself(ctx, vec, gate):

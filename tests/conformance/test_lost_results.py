@@ -11,6 +11,7 @@ import pytest
 from helpers import library, told
 
 import stf
+from stf._support import code_writing
 from stf.tasks import last_values
 
 NEW = "computes a new Foreign for its parameter 'y', .* the same|Unsupported type .*Foreign"  # CuPy may refuse it
@@ -139,7 +140,8 @@ def test_code_that_tells_is_the_same_else(names):
     scope: dict[str, Any] = {}
     exec(LONG, scope)
     for fn, ways in ((wide, (0, 1, 2)), (scope["f"], (0,))):
-        code = last_values.with_block(fn.__code__, names, range(len(names)))
+        values = last_values.LastValues(names, range(len(names)), frozenset())
+        code = code_writing.returning(fn.__code__, values, names)
         told = types.FunctionType(code, fn.__globals__)
         for way in ways:
             result = told(np.zeros(1), way)

@@ -65,6 +65,11 @@ def helper(x, thing):
     put(x, thing.rate)
 
 
+def global_on_one_way(x):
+    rate = 0.0 if x is None else RATE
+    put(x, rate)
+
+
 def helped_by_global(x):
     put(x, RATE)
 
@@ -107,6 +112,7 @@ def case(name, ctx):
         "helper": (setter(closure), lambda x: helper(x, closure)),
         "inner function": (setter(closure), lambda x: (lambda: put(x, closure.rate))()),
         "global": (set_global, lambda x: put(x, RATE)),
+        "global on one way": (set_global, global_on_one_way),
         "global of a helper": (set_global, lambda x: helped_by_global(x)),
         "global of a body": (set_global, lambda x: body_of_global(x)),
         "global object": (setter(PLAIN), lambda x: put(x, PLAIN.rate)),
@@ -131,7 +137,15 @@ NAMES = [
         "helper",
         "inner function",
     ),
-    *("global", "global of a helper", "global of a body", "global object", "global object of a body", "global dict"),
+    *(
+        "global",
+        "global on one way",
+        "global of a helper",
+        "global of a body",
+        "global object",
+        "global object of a body",
+        "global dict",
+    ),
     *("self", "method"),
 ]
 

@@ -8,6 +8,7 @@ types alone, and for the C imports of the .pxd and .pyx too.
 from __future__ import annotations
 
 import ast
+import dis
 import re
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ EXTENDS = {  # modules that add to a library, which is loaded with them
     "kernels/compile/scalar_numpy.py": {"numba"},
 }
 CIRCLES: list[set[str]] = []  # of modules in a room, if one cannot be avoided
+KNOW_OPCODES = {"_support/code_facts.py", "_support/code_writing.py"}
 # Fields of the engine: the rooms beside `_engine` that read each, and the modules that set it.
 READ_BY = {
     "port": "_drivers _recording contexts data interop kernels tasks",
@@ -282,6 +284,14 @@ def test_foreign_libraries_are_imported_inside_functions() -> None:
     for path in MODULES:
         at_load = {i.module.partition(".")[0] for i in imports(path) if i.at_load}
         assert at_load <= free | EXTENDS.get(relative(path), set()), relative(path)
+
+
+def test_one_room_knows_the_opcodes_of_python() -> None:
+    """So a new version of Python is a change of two modules."""
+    opcodes = re.compile("|".join(rf"\b{name}\b" for name in dis.opmap if "_" in name))
+    for path in [path for path in SOURCES if relative(path) not in KNOW_OPCODES]:
+        assert not {"dis", "opcode"} & {i.module for i in imports(path)}, relative(path)
+        assert not opcodes.findall(path.read_text()), relative(path)
 
 
 def test_extensions_of_a_library_are_imported_inside_functions() -> None:

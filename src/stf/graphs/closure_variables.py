@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import collections
-import dis
 import functools
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stf._engine.access import DataHandle
+from stf._support.code_facts import facts_of
 from stf.tasks.functions import TaskFunction
 from stf.values.containers import is_container, items_of
 
@@ -23,7 +23,6 @@ CHANGING = frozenset(  # methods of containers
 )
 
 
-STORES = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "DELETE_ATTR")
 KINDS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
 LARGEST = 64  # a container with more is no table of functions
 
@@ -135,28 +134,21 @@ def is_of_users(code: types.CodeType) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def is_changed(code: types.CodeType, name: str) -> bool:
-    """Whether a function, or one inside of it, changes what a variable holds: ``log.append(x)``, ``table[key] = x``."""
-    instructions = list(dis.get_instructions(code))
-    used = set()  # where the variable stands in the source
-    for i, instruction in enumerate(instructions):
-        if (
-            instruction.opname.startswith("LOAD_")
-            and instruction.opname.endswith("DEREF")
-            and instruction.argval == name
-        ):
-            used.add(place_of(instruction))
-            after = instructions[i + 1]
-            if after.opname in ("LOAD_ATTR", "LOAD_METHOD") and after.argval in CHANGING:
-                return True
-    stored = {place_of(instruction) for instruction in instructions if instruction.opname in STORES}
+    """Return whether a function, or one inside of it, changes what a variable holds.
+
+    It does so by ``log.append(x)``, ``table[key] = x`` or ``table.name = x``, and the same further down.
+    """
+    for step in facts_of(code).steps:
+        if step.is_load("attribute") and step.name in CHANGING:
+            owner = step.parts[0]
+        elif step.of in ("item", "attribute") and step.does in ("store", "delete"):
+            owner = step.parts[step.does == "store"].root
+        else:
+            continue
+        if owner.is_load("cell") and owner.name == name:
+            return True
     inner = [part for part in code.co_consts if isinstance(part, types.CodeType) and name in part.co_freevars]
-    return bool(used & stored - {None}) or any(is_changed(part, name) for part in inner)
-
-
-def place_of(instruction: dis.Instruction) -> tuple[int | None, int | None] | None:
-    """Where the expression of an instruction begins: ``x[i]`` and ``x.name`` begin where ``x`` does."""
-    place = instruction.positions
-    return None if place is None or place.col_offset is None else (place.lineno, place.col_offset)
+    return any(is_changed(part, name) for part in inner)
 
 
 @functools.cache

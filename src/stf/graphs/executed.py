@@ -7,13 +7,13 @@ somebody else has one (`cProfile`), names alone have to do.
 
 from __future__ import annotations
 
-import dis
 import functools
 import sys
 import types
 import weakref
 from typing import Any, NamedTuple
 
+from stf._support.code_facts import facts_of
 from stf.graphs.closure_variables import is_of_users
 from stf.graphs.names_read import OPAQUE, reads_of
 from stf.values.params import Param
@@ -99,12 +99,9 @@ def names_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str | None
     kinds = ("param", "free")
     names = frozenset(read.name for read in reads_of(code) if read.kind in kinds and read.attributes and read.name)
     given = (*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], *code.co_freevars)
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("PRECALL", "CACHE", "PUSH_NULL")]
     typed: set[str | None] = set()
-    for before, one, after in zip(instructions, instructions[1:], instructions[2:], strict=False):
-        asks = before.opname in ("LOAD_GLOBAL", "LOAD_NAME") and before.argval == "type"
-        if asks and after.opname == "CALL" and after.arg == 1:
-            typed.add(one.argval if one.opname.startswith("LOAD_") and one.argval in given else None)
-        elif asks:
-            typed.add(None)
+    for step in facts_of(code).loads("global", "name"):
+        if step.name == "type":
+            asked = step.user.parts[1] if step.user.is_plain_call(1) else step
+            typed.add(asked.name if asked.is_load("local", "cell") and asked.name in given else None)
     return names, frozenset(typed)

@@ -1,23 +1,40 @@
 """What a function reaches by names: global variables, and attributes of objects, that its code reads.
 
-The code of functions of its user's that it calls counts, and that of the bodies of tasks. Each name is a `Path`, which
-is read again at each call. The code of each function is looked at once.
+A replayed call is right as long as everything is the same that Python read while the call was recorded. Arguments and
+closures are compared elsewhere (`call_pattern`, `closure_variables`). This module finds the names behind which the rest
+lies, as ``RATE``, ``config.step`` or ``self.model.alpha``. Each is a `Path`, which is read again at each call.
+
+1. `reads_of` asks the code of one function for its names (`Read`). A local variable that is bound once, to such a name,
+   stands for that name. What the code stores there before it reads it is its own.
+2. `Reached` goes from each name to its value. A function of the user's there is looked at, too; so are the bodies of
+   tasks. Of a method, the object is known, and so are the names that its first parameter leads to.
+3. A value without a name (an item, a result of a call) may be any object that the function can get hold of. So each
+   chain of attributes of such values (`_chains`) is tried on each object that was found (`_objects`), until nothing new
+   comes of it.
+4. After the call was recorded, `learn` looks at the functions that really ran (see `executed`): names do not lead to a
+   function from a list, or to one that a factory made.
+
+Not compared are: containers that the code itself changes (a log, a counter); what is made anew at each reading (a
+property that gives a new object); modules and classes of libraries. Some values make each call another one: the time,
+random state, files, the environment. A function that reads these is not recorded, and says so (`world`).
+
+Names alone are known before the first call, and cost little at each. A profile function would tell only after a call,
+and nothing under a profiler of the user's. So there are both: docs/design/recordings.md.
 """
 
 from __future__ import annotations
 
 import contextvars
-import dis
 import functools
-import inspect
 import itertools
 import os
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from stf._engine.access import DataHandle
+from stf._support.code_facts import NOTHING, Step, facts_of
 from stf.graphs.call_pattern import MISSING, Path
 from stf.graphs.call_signature import key_of
 from stf.graphs.closure_variables import CHANGING, Variable, is_of_users, libraries, own_variables, wrapped_by
@@ -30,7 +47,6 @@ __all__ = ["Reached", "Read", "reads_of"]
 OPAQUE = frozenset(("numpy", "stf", "cupy", "numba", "jax", "jaxlib", "builtins"))  # libraries of values
 FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
 NOW = ("now", "utcnow", "today")
-SPECIAL = {"BEFORE_WITH": "__enter__", "LOAD_SPECIAL": "__enter__", "GET_ITER": "__iter__"}  # methods that it calls
 MOST = 256  # functions
 MOST_ITEMS = 64  # of a container
 
@@ -49,46 +65,42 @@ class Read(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def reads_of(code: types.CodeType) -> tuple[Read, ...]:
-    """What code, and code in it, reads by names, but for what it stores there before."""
+    """Return what code, and code in it, reads by names, but for what it stores there before."""
     found: dict[Read, int] = {}
     stored: dict[tuple[str, str, tuple[str, ...]], int] = {}
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "NOP", "PUSH_NULL")]
-    others = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    params = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + others]
-    stores = [name for one in instructions if one.opname.startswith("STORE_FAST") for name in names_in(one)]
+    facts = facts_of(code)
+    bound = [step.name for step in facts.steps if step.of == "local" and step.does == "store"]
+    own = {name for name in bound if name not in facts.parameters and bound.count(name) == 1}
     aliases: dict[str, Read] = {}
-    followed = -1  # up to where instructions were looked at as attributes
-    for i, one in enumerate(instructions):
-        if one.opname == "IMPORT_NAME":
-            note_import(instructions[i : i + 3], params, stores, aliases)
-        elif one.opname in SPECIAL:
-            found.setdefault(Read("any", "", (SPECIAL[one.opname],)), i)
-        elif i > followed and one.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            chain = itertools.takewhile(lambda each: each.opname in ("LOAD_ATTR", "LOAD_METHOD"), instructions[i:])
-            found.setdefault(Read("any", "", tuple(each.argval for each in chain)), i)
-        for name, root in roots_in(one, code, params, stores, aliases):
-            attributes = list(root.attributes)
-            after = i + 1
-            is_last = name == names_in(one)[-1]
-            while is_last and instructions[after].opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                attributes.append(instructions[after].argval)
-                after += 1
-            followed = max(followed, after - 1)
-            end = instructions[after]
-            whole = root._replace(attributes=tuple(attributes))
-            if is_last and end.opname in ("STORE_ATTR", "DELETE_ATTR"):
-                stored.setdefault((root.kind, root.name, (*attributes, end.argval)), i)
-            elif is_last and end.opname == "STORE_FAST" and end.argval not in params and stores.count(end.argval) == 1:
-                if end.is_jump_target:  # else it is this or another one
-                    continue
-                aliases[end.argval] = whole
-            is_plain_call = end.opname in ("PRECALL", "CALL") and end.arg == 0
-            found.setdefault(whole._replace(is_called_plainly=is_plain_call), i)
+    followed: set[Step] = set()  # attributes of variables
+    module = NOTHING  # that was imported last
+    for i, step in enumerate(facts.steps):
+        if step.does == "enter":
+            found.setdefault(Read("any", "", (step.of,)), i)  # a method that it calls
+        elif step.does == "import":
+            module = step if step.of == "module" else module
+            alias = imported(step, module)
+            if alias is not None and step.user.does == "store" and step.user.name in own:
+                aliases[step.user.name] = alias
+        elif step.is_load("attribute") and step not in followed:
+            found.setdefault(Read("any", "", tuple([each.name for each in chain_from(step)])), i)
+        root = root_of(step, code, facts.parameters, bound, aliases)
+        if root is None:
+            continue
+        chain = chain_from(step)
+        followed.update(chain)
+        last, user = chain[-1], chain[-1].user
+        whole = root._replace(attributes=(*root.attributes, *[each.name for each in chain[1:]]))
+        found.setdefault(whole._replace(is_called_plainly=user.is_plain_call(0)), i)
+        if user.of == "attribute" and user.does in ("store", "delete") and user.parts[-1] is last:
+            stored.setdefault((root.kind, root.name, (*whole.attributes, user.name)), i)
+        elif user.does == "store" and user.of == "local" and user.name in own:
+            aliases[user.name] = whole
     for inner in [part for part in code.co_consts if isinstance(part, types.CodeType)]:
         for read in reads_of(inner):
             if read.kind == "free" and read.name not in code.co_freevars:
                 alias = aliases.get(read.name)
-                if read.name in params:
+                if read.name in facts.parameters:
                     read = read._replace(kind="param")
                 elif alias is not None:
                     read = alias._replace(attributes=alias.attributes + read.attributes)
@@ -96,44 +108,45 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
                     read = read._replace(kind="any", name="")
             elif read.kind == "param":
                 read = read._replace(name="")
-            found.setdefault(read, len(instructions))
+            found.setdefault(read, len(facts.steps))
     return tuple([read for read, i in found.items() if stored.get(read[:3], i) >= i])
 
 
-def note_import(
-    three: list[dis.Instruction], params: tuple[str, ...], stores: list[str], aliases: dict[str, Read]
-) -> None:
-    """Note what a module, or a name of it, is called that code imports."""
-    path = tuple(one.argval for one in three[1:2] if one.opname == "IMPORT_FROM")
-    end = three[1 + len(path)]
-    is_one: bool = end.opname == "STORE_FAST" and end.argval not in params and stores.count(end.argval) == 1
-    if is_one and (path or "." not in three[0].argval):
-        aliases[end.argval] = Read("module", three[0].argval, path)
+def imported(step: Step, module: Step) -> Read | None:
+    """Return what a step imports, a module or a name of it; None where that has another name in Python's table."""
+    if module is NOTHING or module.parts[0].name != 0:  # of a package's own
+        return None
+    if step is module:
+        return Read("module", module.name, ()) if "." not in module.name else None
+    return None if module.parts[1].is_none else Read("module", module.name, (step.name,))
 
 
-def names_in(instruction: dis.Instruction) -> tuple[str, ...]:
-    """The variables of an instruction."""
-    value = instruction.argval
-    return value if isinstance(value, tuple) else (value,)
+def chain_from(step: Step) -> list[Step]:
+    """Return a step, and those that load an attribute of its value, an attribute of that, and so on."""
+    chain = [step]
+    while chain[-1].user.is_load("attribute"):
+        chain.append(chain[-1].user)
+    return chain
 
 
-def roots_in(
-    one: dis.Instruction, code: types.CodeType, params: tuple[str, ...], stores: list[str], aliases: dict[str, Read]
-) -> Iterator[tuple[str, Read]]:
-    """The variables that an instruction loads, and what of the surroundings they are."""
-    if one.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-        yield one.argval, Read("global", one.argval, ())
-    elif one.opname in ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"):
-        if one.argval in code.co_freevars:
-            yield one.argval, Read("free", one.argval, ())
-        elif one.argval in params:
-            yield one.argval, Read("param", one.argval, ())
-    elif one.opname.startswith("LOAD_FAST") and "STORE" not in one.opname:
-        for name in names_in(one):
-            if name in aliases:
-                yield name, aliases[name]._replace(is_called_plainly=False)
-            elif name in params and name not in stores:
-                yield name, Read("param", name, ())
+def root_of(
+    step: Step, code: types.CodeType, parameters: tuple[str, ...], bound: list[str], aliases: dict[str, Read]
+) -> Read | None:
+    """Return what of the surroundings a step loads; None if it loads nothing of them."""
+    name = step.name
+    if step.is_load("global", "name"):
+        return Read("global", name, ())
+    if step.is_load("cell"):
+        return (
+            Read("free", name, ())
+            if name in code.co_freevars
+            else Read("param", name, ())
+            if name in parameters
+            else None
+        )
+    if step.is_load("local", "cleared"):
+        return aliases.get(name) or (Read("param", name, ()) if name in parameters and name not in bound else None)
+    return None
 
 
 class Reached:

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 import functools
 import inspect
-import itertools
-import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from stf.kernels.captured import attribute_names, codes_in, global_names, is_users_module, variables_read
-from stf.tasks.lost_results import reach_of, rebound_in, statement_of, untouched_in, uses_in
+from stf._support.code_facts import NOTHING, Step, codes_in, facts_of, values_in
+from stf.kernels.captured import attribute_names, global_names, is_users_module, variables_read
+from stf.tasks.lost_results import rebound_in, untouched_in
 
 __all__ = ["must_be_plain", "must_contribute", "must_not_fail", "must_store", "returns_of"]
 
 WRITE = 2
-WHOLE = {None, ..., slice(None)} if sys.version_info >= (3, 12) else {None, ...}  # constants of an index, of ``x[:]``
-COMPUTES = ("BINARY_OP", "COMPARE_OP")
+WHOLE = (None, ..., slice(None))  # constants of an index, of ``x[:]``
+COMPUTES = ("binary", "compare", "unary")
 NO_FUNCTION = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-CONSTANTS = ("LOAD_CONST", "LOAD_SMALL_INT", "BUILD_SLICE", "BUILD_TUPLE", "CACHE")  # that make up a constant index
-
-# what instructions begin with after which there is a value for sure
-VALUES = ("BINARY", "BUILD", "COMPARE", "CONTAINS", "FORMAT", "IS_OP", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST", "UNARY")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -37,22 +31,11 @@ def returns_of(code: types.CodeType) -> tuple[tuple[int, str, int], ...]:
     such as the result of a call.
     """
     found = []
-    before = None
-    for instruction in dis.get_instructions(code):
-        at = instruction.positions.lineno if instruction.positions is not None else None
-        line = at or code.co_firstlineno
-        if instruction.opname == "RETURN_CONST":
-            found.append((line, "none" if instruction.argval is None else "value", 0))
-        elif instruction.opname == "RETURN_VALUE" and before is not None:
-            if instruction.is_jump_target:
-                found.append((line, "", 0))
-            elif before.opname == "BUILD_TUPLE":
-                found.append((line, "tuple", before.arg or 0))
-            elif before.opname == "LOAD_CONST" and before.argval is None:
-                found.append((line, "none", 0))
-            else:
-                found.append((line, "value" if before.opname.startswith(VALUES) else "", 0))
-        before = instruction
+    for step in [step for step in facts_of(code).steps if step.does == "return"]:
+        value = step.parts[0]
+        is_value = value.does in ("compute", "build") or value.is_load("constant", "local", "cell", "item")
+        what = "none" if value.is_none else "tuple" if value.of == "tuple" else "value" if is_value else ""
+        found.append((step.line, what, len(value.parts) if what == "tuple" else 0))
     return tuple(found)
 
 
@@ -105,8 +88,7 @@ def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], whe
                 f"{where} binds its parameter '{name}' to something else in line {line}, so nothing is written to its "
                 f"data; write an element, `{name}[...] = ...`"
             )
-    instructions = list(dis.get_instructions(code))
-    untouched = untouched_in(code, instructions)
+    untouched = untouched_in(code)
     for name, item in given.items():
         if name in untouched and item is not None and item.mode == WRITE:
             raise TypeError(
@@ -150,15 +132,13 @@ def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], whe
 
 
 def dropped_from(code: types.CodeType, arrays: set[str]) -> Iterator[tuple[str, int]]:
-    """The arrays of whose elements a statement computes a number that nothing takes, and the line."""
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
-    for at, (before, after) in enumerate(itertools.pairwise(instructions)):
-        computes = before.opname in COMPUTES or before.opname.startswith("UNARY")
-        if computes and after.opname == "POP_TOP" and not after.is_jump_target:
-            statement = instructions[statement_of(instructions, at) : at]
-            names = [name for one in statement for kind, name in uses_in(one) if kind == "LOAD" and name in arrays]
+    """Return the arrays of whose elements a statement computes a number that nothing takes, and the line."""
+    for step in facts_of(code).steps:
+        value = step.parts[0] if step.does == "drop" else NOTHING
+        if value.does == "compute" and value.of in COMPUTES:
+            names = [one.name for one in values_in(value) if one.is_load("local") and one.name in arrays]
             if names:
-                yield names[0], line_of(before, code)
+                yield names[0], value.line
 
 
 def refuse_whole(where: str, name: str, line: int) -> None:
@@ -187,87 +167,55 @@ def changed_for_all(code: types.CodeType) -> Iterator[tuple[str, int, bool]]:
     With the line, and whether that is all of the array: ``x[:] = ...``. Else it adds: ``x[0] += ...``, or ``x[0] = x[0]
     + ...``; what it only sets may be a flag.
     """
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
-    read: set[tuple[Any, ...]] = set()
-    for at, array in enumerate(instructions):
-        if "IF" in array.opname or array.opname == "FOR_ITER":
+    read: set[tuple[str, Any]] = set()
+    for step in facts_of(code).steps:
+        if step.does == "jump" and step.of != "always":
             return  # what comes now may be for some of them alone
-        if not array.opname.startswith("LOAD_FAST"):
+        if step.of != "item" or step.does == "delete":
             continue
-        end = at + 1
-        while instructions[end].opname in CONSTANTS:
-            end += 1
-        if end == at + 1:
+        array, *index = step.parts[step.does == "store" :]
+        constants = [constant_of(part) for part in index]
+        if not array.original.is_load("local") or None in constants:
             continue
-        place = (array.argval, *[(one.opname, repr(one.argval)) for one in instructions[at + 1 : end]])
-        after, again = instructions[end].opname, instructions[min(end + 1, len(instructions) - 1)].opname
-        is_store = after in ("STORE_SUBSCR", "STORE_SLICE")
-        if after == again == "COPY" or (is_store and place in read):
-            yield str(array.argval), line_of(array, code), False
-        elif is_store and {one.argval for one in instructions[at + 1 : end] if one.opname == "LOAD_CONST"} <= WHOLE:
-            yield str(array.argval), line_of(array, code), True
-        elif after in ("BINARY_SUBSCR", "BINARY_SLICE") or instructions[end].argrepr == "[]":
+        place = (array.original.name, tuple(constants))
+        if (step.does == "load" and array.does == "copy") or (step.does == "store" and place in read):
+            yield array.original.name, array.line, False
+        elif step.does == "load":
             read.add(place)
+        elif all(one.name in WHOLE for part in index for one in values_in(part) if one.is_load("constant")):
+            yield array.original.name, array.line, True
+
+
+def constant_of(step: Step) -> str | None:
+    """Return a constant of an index as a text, also of a slice or a tuple of constants; None for anything else."""
+    step = step.original
+    if step.is_load("constant"):
+        return repr(step.name)
+    parts = [constant_of(part) for part in step.parts]
+    return f"{step.of}{parts}" if step.of in ("slice", "tuple") and None not in parts else None
 
 
 def changed_in(code: types.CodeType) -> Iterator[tuple[str, int]]:
-    """The parameters that a body changes as a whole, by ``x += ...``, and the line."""
-    instructions = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "EXTENDED_ARG")]
-    for at, (before, store) in enumerate(itertools.pairwise(instructions), 1):
-        if before.opname != "BINARY_OP" or not before.argrepr.endswith("="):
-            continue
-        for kind, name in list(uses_in(store))[:1]:
-            if kind == "STORE" and reach_of(instructions, [], name).get(at):  # what was given, and nothing else
-                yield name, line_of(store, code)
+    """Return the parameters that a body changes as a whole, by ``x += ...``, and the line."""
+    for step in facts_of(code).steps:
+        if step.does == "store" and step.of == "local" and step.parts[0].is_in_place and step.name in step.given:
+            yield step.name, step.line
 
 
 def uses_of(code: types.CodeType) -> Iterator[tuple[str, str, int]]:
-    """What a body does with variables that hold arrays: ``"store"`` or ``"compute"``, the name, and the line.
+    """Return what a body does with variables that hold arrays: ``"store"`` or ``"compute"``, the name, and the line.
 
-    It stores by ``x[...] = ...``, and computes with all of an array by ``2 * x``. Names are followed over the stack of
-    the interpreter, from one jump to the next, as long as they mean what the body was given.
+    It stores by ``x[...] = ...``, and computes with all of an array by ``2 * x``. A parameter counts as long as it may
+    be what the body was given.
     """
-    instructions = list(dis.get_instructions(code))
-    reach: dict[str, dict[int, bool]] = {}
-    stack: list[str | None] = []
-    for at, one in enumerate(instructions):
-        if one.is_jump_target:
-            stack.clear()
-        name = one.opname
-        if name in ("CACHE", "EXTENDED_ARG", "NOP", "RESUME"):
+    for step in facts_of(code).steps:
+        is_store = step.does == "store" and step.of == "item"
+        if not is_store and (step.does != "compute" or step.of not in COMPUTES or step.is_in_place):  # see `changed_in`
             continue
-        loads = [used for kind, used in uses_in(one) if kind == "LOAD"]
-        depth = {"STORE_SUBSCR": 2, "STORE_SLICE": 3}.get(name)
-        operands = stack[-depth : len(stack) - depth + 1] if depth else stack[-2:] if name in COMPUTES else []
-        if name.startswith("UNARY"):
-            operands = stack[-1:]
-        for used in operands:
-            if used is not None and not (name == "BINARY_OP" and one.argrepr.endswith(("=", "]"))):  # see `changed_in`
-                yield "store" if depth else "compute", used, line_of(one, code)
-        if name in ("COPY", "SWAP"):
-            place = one.arg or 1
-            stack[:0] = [None] * (place - len(stack))
-            if name == "COPY":
-                stack.append(stack[-place])
-            else:
-                stack[-place], stack[-1] = stack[-1], stack[-place]
-        elif loads and "STORE" not in name:
-            for used in loads:
-                known = reach.setdefault(used, reach_of(instructions, [], used))
-                stack.append(used if known.get(at) else None)
-        elif name in ("LOAD_DEREF", "LOAD_GLOBAL"):
-            stack += [*[None] * (dis.stack_effect(one.opcode, one.arg) - 1), one.argval]
-        else:
-            effect = dis.stack_effect(one.opcode, one.arg, jump=False)
-            pops = name.startswith(("STORE", "POP", "RETURN", "DELETE"))
-            if effect <= 0:
-                del stack[len(stack) - min(len(stack), -effect + (not pops)) :]
-            stack += [None] * (max(effect, 1) if not pops else 0)
-
-
-def line_of(instruction: dis.Instruction, code: types.CodeType) -> int:
-    """The line of an instruction."""
-    return (instruction.positions.lineno if instruction.positions is not None else None) or code.co_firstlineno
+        for part in step.parts[1:2] if is_store else step.parts:
+            one = part.original
+            if one.is_load("cell", "global") or (one.is_load("local") and one.name in one.given):
+                yield "store" if is_store else "compute", one.name, step.line
 
 
 def must_be_plain(body: types.FunctionType, where: str) -> None:
@@ -279,13 +227,13 @@ def must_be_plain(body: types.FunctionType, where: str) -> None:
                 f"{who} is a coroutine or a generator, which kernels cannot run; write it with def, no yield"
             )
         for code in codes_in(fn.__code__):
-            for instruction in dis.get_instructions(code):
-                name, is_free = instruction.argval, instruction.argval in fn.__code__.co_freevars
-                if instruction.opname == "STORE_GLOBAL" or (instruction.opname == "STORE_DEREF" and is_free):
+            for step in facts_of(code).steps:
+                is_around = step.of == "global" or (step.of == "cell" and step.name in fn.__code__.co_freevars)
+                if step.does == "store" and is_around:
                     raise TypeError(
-                        f"{who} assigns to '{name}', a variable around it, in line {line_of(instruction, code)}, which "
-                        "kernels cannot: elements run beside each other; return what each contributes, and pass a "
-                        "reduction, lS.reduce(stf.reducer.sum)"
+                        f"{who} assigns to '{step.name}', a variable around it, in line {step.line}, which kernels "
+                        "cannot: elements run beside each other; return what each contributes, and pass a reduction, "
+                        "lS.reduce(stf.reducer.sum)"
                     )
             names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars, *code.co_names)
             ours = next((name for name in names if name.startswith("_stf_")), None)
@@ -299,8 +247,8 @@ def must_not_fail(body: types.FunctionType, where: str) -> None:
     """Raise TypeError if a body, or a function that it calls, raises or catches, which GPUs do not."""
     for fn in functions_of(body, set()):
         for code in codes_in(fn.__code__):
-            for instruction in dis.get_instructions(code):
-                what = {"RAISE_VARARGS": "raise or assert", "PUSH_EXC_INFO": "try or with"}.get(instruction.opname)
+            for step in facts_of(code).steps:
+                what = {"raise": "raise or assert", "catch": "try or with"}.get(step.does)
                 if what is not None:
                     who = where if fn is body else f"{where} calls '{fn.__name__}', which"
                     raise TypeError(f"{who} has {what}, which GPUs do not; store a flag, or say .on('host')")

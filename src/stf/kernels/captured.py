@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import contextvars
-import dis
 import enum
 import functools
 import itertools
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf._support.code_facts import codes_in, facts_of
+from stf._support.code_writing import closing_over
 from stf.values.params import Param
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
     "attribute_names",
     "closed_over",
     "code_key",
-    "codes_in",
     "is_users_module",
     "text_of",
     "variables_read",
@@ -144,30 +144,23 @@ def must_be_builtin(code: types.CodeType, name: str, where: str) -> None:
     """Raise NameError, with the line, if a global variable that is not there is no builtin either."""
     if hasattr(builtins, name) or name.startswith("_stf_"):
         return
-    reads = [i.positions for one in codes_in(code) for i in dis.get_instructions(one) if i.argval == name]
-    line = next((position.lineno for position in reads if position is not None), code.co_firstlineno)
-    text = linecache.getline(code.co_filename, line or 0).strip()
+    reads = [step for one in codes_in(code) for step in facts_of(one).loads("global", "name") if step.name == name]
+    line = reads[0].line if reads else code.co_firstlineno
+    text = linecache.getline(code.co_filename, line).strip()
     raise NameError(f"{where} reads '{name}', which is not defined, in line {line}: {text}")
 
 
 @functools.lru_cache(maxsize=1024)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
     """The global variables that code reads, and code in it."""
-    found: dict[str, None] = {}
-    for one in codes_in(code):
-        found |= {i.argval: None for i in dis.get_instructions(one) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    return tuple(found)
+    return tuple({step.name: None for one in codes_in(code) for step in facts_of(one).loads("global", "name")})
 
 
 @functools.lru_cache(maxsize=1024)
 def attribute_names(code: types.CodeType) -> frozenset[str]:
     """The attributes that code reads, and code in it, of whatever object."""
-    return frozenset(
-        i.argval
-        for one in codes_in(code)
-        for i in dis.get_instructions(one)
-        if i.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
-    )
+    steps = [step for one in codes_in(code) for step in facts_of(one).steps]
+    return frozenset([s.name for s in steps if s.is_load("attribute") or (s.does == "import" and s.of == "name")])
 
 
 @functools.lru_cache(maxsize=1024)
@@ -177,29 +170,7 @@ def closed_over(code: types.CodeType, variables: tuple[str, ...]) -> types.CodeT
     It is for compilers, which follow its bytes; nobody runs it.
     """
     free = tuple(sorted(variables))  # as Python has them
-    places = {name.removeprefix(GLOBAL): place for place, name in enumerate(free) if name.startswith(GLOBAL)}
-    first = len(code.co_varnames) + len(set(code.co_cellvars) - set(code.co_varnames))
-    load, longer, nothing = (dis.opmap[name] for name in ("LOAD_DEREF", "EXTENDED_ARG", "NOP"))
-    instructions, raw = list(dis.get_instructions(code)), bytearray(code.co_code)
-    begins = 0
-    for at, instruction in enumerate(instructions):
-        if instruction.opname == "EXTENDED_ARG":
-            continue  # it belongs to the next one
-        ends = instructions[at + 1].offset if at + 1 < len(instructions) else len(raw)
-        if instruction.opname == "LOAD_GLOBAL" and instruction.argval in places:
-            place = first + places[instruction.argval]
-            read = [longer, place >> 8, load, place & 255] if place > 255 else [load, place]
-            raw[begins:ends] = bytes([*read, *[nothing, 0] * ((ends - begins - len(read)) // 2)])
-        begins = ends
-    return code.replace(co_code=bytes(raw), co_freevars=free)
-
-
-def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Code, and code in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from codes_in(constant)
+    return closing_over(code, free, {name.removeprefix(GLOBAL): name for name in free if name.startswith(GLOBAL)})
 
 
 def code_key(fn: Callable[..., Any]) -> tuple[Any, ...]:

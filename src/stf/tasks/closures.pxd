@@ -2,6 +2,7 @@ cimport cython
 from cpython.object cimport PyObject
 from stf._engine.access cimport READ, WRITE, Access, DataHandle
 from stf._engine.task cimport TaskCore
+from stf._support.constants cimport is_constant
 
 cdef extern from "Python.h":
     PyObject* PyDict_GetItemWithError(object around, object name) except? NULL
@@ -27,9 +28,6 @@ cdef class Names:
     cdef bint is_simple
 
 cdef object OTHER
-cdef tuple CONSTANT
-cdef dict constant_kinds
-cdef int MOST_KINDS
 
 cdef class Taken:
     cdef object around
@@ -51,6 +49,5 @@ cdef object with_globals_of_bound(object fn)
 cpdef object with_cells(object fn, object cells, object variables=*, object code=*)
 cpdef Taken take(object fn)
 cdef dict constants_of(object fn)
-cdef bint is_constant(object value) except -1
 cdef object assigned_by_others(Names known, object around)
 cdef Names names_in(object code)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import dis
-import enum
 import functools
-import numbers
 import types
 import warnings
 import weakref
-
-import numpy as np
 
 try:
     import cython
@@ -18,7 +13,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine.access import Access, DataHandle
-from stf._port.late_values import PLAIN
+from stf._support.code_facts import Step, codes_in, facts_of
 from stf.errors import AccessError
 from stf.interop import adapters
 from stf.tasks.last_values import augmented_in, called_in, telling
@@ -26,7 +21,6 @@ from stf.tasks.lost_results import (
     description_of_dropped,
     description_of_rebound,
     description_of_untouched,
-    given_in,
     lost_results_of,
 )
 from stf.values.params import refuse_hidden, refuse_reachable
@@ -50,12 +44,11 @@ def injections(fn):
 names: dict = {}  # by the id of a code object
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
 if not cython.compiled:
+    from stf._support.constants import is_constant
+
     READ, WRITE = 1, 2
 
 OTHER = object()
-CONSTANT = (np.generic, enum.Enum, numbers.Number, slice, range)
-constant_kinds: dict = {}  # whether a type is one of these
-MOST_KINDS: cython.int = 1000
 SHAPES = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))
 LIKE = frozenset(("zeros_like", "ones_like", "empty_like", "shape", "ndim"))
 LOOKERS = ("eval", "exec", "globals", "locals", "vars")  # which may look for any name
@@ -290,26 +283,6 @@ def constants_of(fn):
     return taken.constants() or None
 
 
-def is_constant(value):
-    """Whether it is a number, a text, or a tuple of these: what nobody can change.
-
-    None is no such value: many variables are None before a body, or what it calls, sets them.
-    """
-    kind = type(value)
-    if value is None or kind is types.ModuleType or kind is types.FunctionType:
-        return False
-    if kind is tuple:
-        return all([is_constant(item) for item in value])
-    if kind in PLAIN or kind is float or kind is complex:
-        return True
-    known = constant_kinds.get(kind)
-    if known is None:
-        if len(constant_kinds) >= MOST_KINDS:
-            constant_kinds.clear()
-        known = constant_kinds[kind] = issubclass(kind, CONSTANT)
-    return known
-
-
 def assigned_by_others(known: Names, around):
     """The global variables that functions of a module assign to, of those that code with these names may call."""
     assigned, seen, left = set(), set(), list(known.read)
@@ -345,30 +318,22 @@ class Names:
     """
 
     def __init__(self, code):
-        read, assigned, others, valued, looked_into = set(), set(), set(), set(), set()
+        read, assigned, valued, looked_into = set(), set(), set(), set()
         keys: dict = {}
-        left = [code]
-        while left:
-            one = left.pop()
-            left += [constant for constant in one.co_consts if type(constant) is types.CodeType]
-            all_of_it = (None, *dis.get_instructions(one), None, None)
-            for i in range(1, len(all_of_it) - 2):
-                instruction = all_of_it[i]
-                name = instruction.opname
-                if name in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_CLASSDEREF"):
-                    before, after, last = all_of_it[i - 1], all_of_it[i + 1], all_of_it[i + 2]
-                    if last is not None and after.opname == "LOAD_CONST" and last.opname == "BINARY_SUBSCR":
-                        keys.setdefault(instruction.argval, set()).add(after.argval)
-                    elif not is_about_shape(before, after, last):
-                        looked_into.add(instruction.argval)
-                if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                    assigned.add(instruction.argval)
-                elif name == "LOAD_GLOBAL":
-                    read.add(instruction.argval)
-                    if not instruction.arg & 1:  # else it is loaded to be called
-                        valued.add(instruction.argval)
-                elif name in ("IMPORT_NAME", "LOAD_NAME"):  # the latter in the body of a class
-                    others.add(name)
+        steps = [step for one in codes_in(code) for step in facts_of(one).steps]
+        for step in steps:
+            if step.of == "global" and step.does == "load":
+                read.add(step.name)
+                if not step.is_called:
+                    valued.add(step.name)
+            elif step.of == "global":
+                assigned.add(step.name)
+            if step.is_load("global", "cell"):
+                user = step.user
+                if user.is_load("item") and len(user.parts) == 2 and user.parts[1].is_load("constant"):
+                    keys.setdefault(step.name, set()).add(user.parts[1].name)
+                elif not is_about_shape(step, user):
+                    looked_into.add(step.name)
         self.stored = stored_in(code)
         self.rebound, self.untouched, self.dropped, self.returns = lost_results_of(code)
         self.augmented = bool(augmented_in(code) or called_in(code))
@@ -380,28 +345,28 @@ class Names:
         self.looked_into = frozenset(looked_into)
         self.looked_at = tuple(sorted(looked_into & (valued | assigned)))
         self.assigned = tuple(sorted(assigned))
-        self.imports = "IMPORT_NAME" in others
-        self.is_simple = not assigned and "LOAD_NAME" not in others and read.isdisjoint(LOOKERS)
+        self.imports = any([step.does == "import" for step in steps])
+        has_class = any([step.is_load("name") for step in steps])  # the body of which looks names up
+        self.is_simple = not assigned and not has_class and read.isdisjoint(LOOKERS)
 
 
-def is_about_shape(before, after, last):
-    """Whether the instructions around that of a variable ask for what never changes: ``x.shape``, ``len(x)``, None."""
-    if after.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-        return after.argval in SHAPES
-    if "IF_NONE" in after.opname or "IF_NOT_NONE" in after.opname:
-        return True
-    if after.opname == "LOAD_CONST" and after.argval is None:
-        return last is not None and last.opname == "IS_OP"
-    asks = before is not None and (
-        (before.opname == "LOAD_GLOBAL" and before.argval == "len")
-        or (before.opname in ("LOAD_ATTR", "LOAD_METHOD") and before.argval in LIKE)
-    )
-    return asks and after.opname in ("PRECALL", "CALL") and after.arg == 1
+def is_about_shape(step: Step, user: Step) -> bool:
+    """Return whether a use of a variable asks for what never changes: ``x.shape``, ``len(x)``, ``x is None``."""
+    if user.is_load("attribute"):
+        return user.name in SHAPES
+    if user.does == "jump":
+        return user.of == "none"
+    if user.of == "is":
+        return user.parts[1].is_none
+    if not user.is_plain_call(1) or user.parts[1] is not step:
+        return False
+    callee = user.parts[0]
+    return callee.name == "len" if callee.is_load("global") else callee.is_load("attribute") and callee.name in LIKE
 
 
 def stored_in(code):
-    """The cells of functions around it that code assigns to, itself or in a function in it."""
-    stored = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "DELETE_DEREF")}
+    """Return the cells of functions around it that code assigns to, itself or in a function in it."""
+    stored = {step.name for step in facts_of(code).steps if step.of == "cell" and step.does != "load"}
     for constant in code.co_consts:
         if type(constant) is types.CodeType:
             stored |= stored_in(constant)
@@ -460,7 +425,7 @@ def refuse_lost(fn, label, modes, first=0, warns=False):
         return False
     owes: cython.bint = False
     written = set()
-    for name, mode in zip(given_in(fn.__code__)[first:], modes, strict=False):
+    for name, mode in zip(facts_of(fn.__code__).parameters[first:], modes, strict=False):
         if mode & ~READ:
             written.add(name)
             if name in known.rebound:
