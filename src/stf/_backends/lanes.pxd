@@ -59,4 +59,5 @@ cdef class LanePort(Port):
     cdef int64_t abort(self, int slot) except -1
     cdef int tails(self, EventSet into) except -1
     cdef int tails_at(self, int place, EventSet into) except -1
+    cpdef list lanes_at(self, int place)
     cdef bint done(self, int64_t event) noexcept
