@@ -151,13 +151,17 @@ class Coherency:
         return 0
 
     def cheapest(self, version, place):
+        """Return the valid replica that a copy to a place is to be read from."""
         best: Replica = None
+        least: cython.int = 0
         for item in version.replicas:
             replica: Replica = item
-            if replica.state != INVALID and (
-                best is None or self.port.distance(replica.place, place) < self.port.distance(best.place, place)
-            ):
+            if replica.state == INVALID:
+                continue
+            distance: cython.int = self.port.distance(replica.place, place)
+            if best is None or distance < least or (distance == least and replica.copy_round < best.copy_round):
                 best = replica
+                least = distance
         return best
 
     def transfer(self, data, version, source, target, unless=None):

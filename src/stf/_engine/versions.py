@@ -170,6 +170,7 @@ class Version:
                 other.state = INVALID
             replica.state = MODIFIED
             replica.left = False
+            replica.copy_round = 0
             self.valid = 1
         return 0
 
@@ -189,6 +190,8 @@ class Version:
             self.valid += 1
         target.state = SHARED
         target.left = False
+        source.copy_round += 1
+        target.copy_round = source.copy_round
         return 0
 
     def set_writer(self, name, code, lasti, outcome):

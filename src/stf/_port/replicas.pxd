@@ -43,6 +43,7 @@ cdef class Replica:
     cdef readonly object data
     cdef readonly Replica real  # whose shadow this is
     cdef int number  # of a shadow, in the program of its recording; -1 for none
+    cdef int copy_round  # since the content was written: in which round of copies it can be a source
     cpdef Replica shadow(self)
     cdef bint has_memory(self) noexcept
 

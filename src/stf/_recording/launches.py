@@ -438,5 +438,6 @@ def set_finals(data: Data, places: list):
     for place in places:
         replica: Replica = version.find(place)
         replica.state = MODIFIED if len(places) == 1 else SHARED
+        replica.copy_round = 0
         version.valid += 1
     return 0
