@@ -57,7 +57,7 @@ HOT = {
         "_backends": "lanes stream",
         "_drivers": "base queues",
         "_drivers.cuda": "callers driver streams submitter work",
-        "_engine": "access claims coherency engine host_waits outcomes queued_bodies scope state task versions",
+        "_engine": "access claims coherency engine eviction_order host_waits outcomes queued_bodies scope state task versions",
         "_port": "events replicas",
         "_recording": "launches",
         "_support": "library_threads sync untracked with_blocks",

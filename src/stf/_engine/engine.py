@@ -13,7 +13,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import claims, host_waits, initial_content, invariants, outcomes, reductions, retiring, thread_turns
-from stf._engine.access import Access
+from stf._engine.access import Access, Data
 from stf._engine.failures import raise_failures
 from stf._engine.scope import Gathering
 from stf._engine.state import EngineState
@@ -505,6 +505,7 @@ class Engine(EngineState):
                 if replica is not None:
                     replica.pins -= 1
                     replica.ready.add(event)
+                    self.coherency.reorder(cython.cast(Data, replica.data).version)
         if task.partials is not None:
             reductions.cancel_partials(self, task, event)
         task.replicas = task.partials = None
@@ -544,8 +545,11 @@ class Engine(EngineState):
                 if version.partials is not None:
                     reductions.forget_partials(self, use.core)
                 if replica is not None:
-                    version.own(replica)
+                    if version.own(replica):
+                        self.coherency.reorder(version)
                     replica.ready.clear()
+                    if replica.position:
+                        self.coherency.used(version, replica)
                 version.writers.clear()
                 version.writers.add(event)
                 version.readers.clear()
@@ -555,8 +559,11 @@ class Engine(EngineState):
                 version.claims -= 1
                 version.readers.add(event)
                 version.joined |= use.mode
-                if replica is not None and replica.ready.count == 0 and replica.state == INVALID:
-                    replica.ready.add(event)
+                if replica is not None:
+                    if replica.ready.count == 0 and replica.state == INVALID:
+                        replica.ready.add(event)
+                    if replica.position:
+                        self.coherency.used(version, replica)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         if self.observer is not None and not (outcome is not None and outcome.pending):  # else its worker says so

@@ -159,7 +159,10 @@ class Version:
         return None
 
     def own(self, replica):
-        """Make `replica` the only valid one: a task wrote it, which is not among the writers yet."""
+        """Make `replica` the only valid one: a task wrote it, which is not among the writers yet.
+
+        Return whether any state has changed.
+        """
         if self.valid != 1 or replica.state != MODIFIED:
             for item in self.replicas:
                 other: Replica = item
@@ -172,6 +175,7 @@ class Version:
             replica.left = False
             replica.copy_round = 0
             self.valid = 1
+            return 1
         return 0
 
     def forget_content(self):

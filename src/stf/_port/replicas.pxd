@@ -35,7 +35,8 @@ cdef class Replica:
     cdef readonly int state
     cdef bint left  # invalid, and `ready` is after all that used it
     cdef readonly int pins
-    cdef int64_t last_use
+    cdef readonly int position  # in the order of eviction at its place; 0 for none
+    cdef readonly int64_t last_use
     cdef readonly EventSet ready
     cdef public object instance
     cdef public object owner

@@ -151,7 +151,7 @@ class Replica:
 
     if not cython.compiled:
         pinned = left = False
-        state = address = pins = last_use = copy_round = 0
+        state = address = pins = position = last_use = copy_round = 0
         instance = owner = views = real = None
 
     def __init__(self, data, place, layout, home=False):
