@@ -142,6 +142,23 @@ def test_the_least_recently_used_one_goes() -> None:
         assert evicted(ctx, data) == [1, 3, 6, 7]
 
 
+@pytest.mark.parametrize(("count", "room"), [(20, 10), (250, 200)])
+def test_uses_of_many_data_are_kept_apart(count: int, room: int) -> None:
+    """More than what is noted between two choices; the model is a list in the order of last use."""
+    rng, recent = random.Random(count), []
+    with limited(room) as ctx:
+        data = arrays(ctx, count)
+        for _ in range(3 * count):
+            for _ in range(rng.choice((1, 5, 100))):
+                k = rng.choice(recent) if recent and rng.random() < 0.9 else rng.randrange(count)
+                recent = [*[other for other in recent if other != k][-room + 1 :], k]
+                with ctx.task(0, data[k].rw()):
+                    pass
+            assert evicted(ctx, data) == sorted(set(range(count)) - set(recent))
+        ctx.check_state()
+        assert sum(ctx.statistics().evictions.values()) > count
+
+
 def test_a_copy_of_it_elsewhere_lets_a_replica_go_first_and_its_end_puts_it_back() -> None:
     with limited(3, "cpu:2") as ctx:
         data = arrays(ctx, 8)

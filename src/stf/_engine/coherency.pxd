@@ -74,7 +74,7 @@ cdef class Coherency:
     cpdef bint stays_long(self, Version version, Replica replica) except -1
     cdef bint stays_now(self, Version version, Replica replica) except -1
     cpdef bint is_free_to_go(self, Version version, Replica replica) except -1
-    cdef int used(self, Version version, Replica replica) except -1
+    cdef int note_use(self, Replica replica) except -1
     cdef int reorder(self, Version version) except -1
     cdef int own(self, Version version, Replica replica) except -1
     cdef int take_in(self, EvictionOrder order, Data data, Replica replica) except -1

@@ -423,6 +423,7 @@ class Coherency:
         """Win back `excess` bytes at a place, or what there is; add the events of that; say whether it is enough."""
         if pool.order is None:
             self.keep_order(pool)
+        pool.order.settle()
         passed: list = []
         try:
             while excess > 0:
@@ -496,10 +497,9 @@ class Coherency:
             return True  # what the asking task itself writes may go from where it is not pinned
         return not self.is_free_to_go(version, replica)
 
-    def used(self, version, replica):
-        """Make a replica with a position the most recently used one of its place."""
-        pool = cython.cast(Pool, self.pools[replica.place])
-        pool.order.move_to_end(replica, rank_of(version, replica))
+    def note_use(self, replica):
+        """Say that a replica in the order of its place was used, as its `last_use` says."""
+        cython.cast(Pool, self.pools[replica.place]).order.note_use(replica)
         return 0
 
     def own(self, version, replica):
@@ -527,6 +527,7 @@ class Coherency:
         replica.last_use = self.tick
         if has_replica(version, replica):
             order.add(replica, rank_of(version, replica))
+            order.note_use(replica)
         else:
             order.add_partial(replica)
         return 0

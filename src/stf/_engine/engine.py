@@ -548,8 +548,8 @@ class Engine(EngineState):
                     if version.own(replica):
                         self.coherency.reorder(version)
                     replica.ready.clear()
-                    if replica.position:
-                        self.coherency.used(version, replica)
+                    if replica.position and not replica.is_recent:
+                        self.coherency.note_use(replica)
                 version.writers.clear()
                 version.writers.add(event)
                 version.readers.clear()
@@ -562,8 +562,8 @@ class Engine(EngineState):
                 if replica is not None:
                     if replica.ready.count == 0 and replica.state == INVALID:
                         replica.ready.add(event)
-                    if replica.position:
-                        self.coherency.used(version, replica)
+                    if replica.position and not replica.is_recent:
+                        self.coherency.note_use(replica)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         if self.observer is not None and not (outcome is not None and outcome.pending):  # else its worker says so

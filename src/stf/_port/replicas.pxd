@@ -28,6 +28,7 @@ cdef class FreeLists:
 
 cdef class Replica:
     cdef readonly int place
+    cdef bint is_recent  # used since the order of eviction at its place was settled
     cdef public int64_t address
     cdef readonly Layout layout
     cdef readonly bint home

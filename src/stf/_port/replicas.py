@@ -150,7 +150,7 @@ class Replica:
     """One copy of a data at one data place."""
 
     if not cython.compiled:
-        pinned = left = False
+        pinned = left = is_recent = False
         state = address = pins = position = last_use = copy_round = 0
         instance = owner = views = real = None
 
