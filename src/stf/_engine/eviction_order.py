@@ -21,13 +21,14 @@ least half of the positions are free.
 A use only puts its replica among the recent ones, and further uses cost nothing. The recent ones are moved together, in
 the order of their last uses: before a choice, and when there are 64. So tasks that use few data pay next to nothing.
 
-For 10^5 replicas these were tried or considered:
+For 10^5 data, half of which have room, these were tried or considered:
 
-- A sort of all data for each choice took 400 ms.
+- A sort of all data for each choice took 99 ms (`benchmarks/overhead/against.py`, row `evict_100k`); this takes 1 µs.
 - A linked list per rank is as quick for uses. But a replica whose rank changes without a use must be inserted in the
   middle, after a search.
 - Heaps with entries that are corrected when they come to the top make uses free. The first choice after many tasks
-  corrects all of them at once, which takes about 30 ms.
+  corrects all of them at once, which would take some 30 ms.
+- Positions without the list of recent replicas made a task with two data a fifth slower.
 """
 
 from __future__ import annotations
