@@ -225,6 +225,41 @@ def zeros() -> float:
     return submitting(lambda ctx: lambda: inc(ctx.logical_data_zeros(8)), 2000)
 
 
+@row("task that evicts, 1,000 data")
+def evict_1k() -> float:
+    return evicting(1_000)
+
+
+@row("task that evicts, 10,000 data")
+def evict_10k() -> float:
+    return evicting(10_000)
+
+
+@row("task that evicts, 100,000 data")
+def evict_100k() -> float:
+    return evicting(100_000)
+
+
+def evicting(count: int) -> float:
+    """Seconds that the submitting thread spends on a task that evicts; a device has room for half of the data."""
+    import itertools
+
+    import stf
+
+    with stf.context(devices="cpu:1", memory_limit=count // 2 * 64) as ctx:
+        data = [ctx.logical_data_empty(8) for _ in range(count)]
+        take = itertools.cycle(data).__next__
+
+        def step():
+            with ctx.task(take().write()):
+                pass
+
+        for _ in range(count // 2):
+            step()
+        ctx.synchronize()
+        return cost(step, 30, time.thread_time)
+
+
 @row("await handle")
 def await_handle() -> float:
     return awaiting(lambda ctx, x, inc: inc(x))

@@ -222,3 +222,17 @@ def test_mistakes_say_what_to_do():
         event.set()
     with pytest.raises(stf.ContextClosedError):
         ctx.event()
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu:2"])
+def test_copies_for_a_task_come_after_its_events(devices):
+    """What others write before they complete an event is what the task reads, wherever it runs."""
+    with stf.context(devices=devices) as ctx:
+        for k in range(20):
+            X = np.zeros(1 << 12)
+            x, event = ctx.logical_data(X), ctx.event()
+            ctx.submit_task(increment, x, after=event, place=len(ctx.devices) - 1)
+            X[:] = k
+            event.set()
+            assert set(x.numpy().tolist()) == {k + 1}
+            x.release()

@@ -63,4 +63,5 @@ cdef class LanePort(Port):
     cdef int complete_event(self, int64_t event) except -1
     cdef int tails(self, EventSet into) except -1
     cdef int tails_at(self, int place, EventSet into) except -1
+    cpdef list lanes_at(self, int place)
     cdef bint done(self, int64_t event) noexcept

@@ -201,11 +201,19 @@ class LanePort(Port):
         return 0
 
     def tails_at(self, place, into):
-        for item in self.lanes:
-            lane: Lane = item
-            if lane.place == place:
-                self.tail(lane, into)
+        for lane in self.lanes_at(place):
+            self.tail(lane, into)
         return 0
+
+    def lanes_at(self, place):
+        """Return the lanes of a place; the others are not looked at."""
+        kind: cython.int
+        found: list = []
+        for kind in range(KINDS):
+            pool: LanePool = self.pools[place * KINDS + kind]
+            if pool is not None:
+                found += pool.lanes
+        return found
 
     def tail(self, lane, into):
         """Add the last event of a lane, unless that is done."""

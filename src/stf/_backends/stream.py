@@ -137,9 +137,9 @@ class StreamBackend(LanePort):
 
     def tails_at(self, place, into):
         if self.is_lent and place:  # users may have gone on on the stream of a fence
-            for item in self.lanes:
+            for item in self.lanes_at(place):
                 lane: Lane = item
-                lane.trailing = lane.trailing or lane.place == place
+                lane.trailing = True
         return LanePort.tails_at(self, place, into)
 
     def enqueues(self, place):

@@ -1,8 +1,38 @@
 """Coherency: a task gets a valid replica where it runs; memory that runs out is won back.
 
-A read at a place without a valid replica is a copy from the cheapest valid one. Room is made in the order invalid,
-shared, then sole valid replicas after writing them home, least recently used first; never one that is in use, frozen,
-or the user's own memory.
+A copy reads from the nearest valid replica (`Port.distance`). Among equally near ones it takes the one with the lowest
+round of copies. The writer's replica starts with round 0. A copy adds one to the round of its source, and gives its
+target the same round. So a broadcast becomes a binomial tree::
+
+    round 1   0 → 1
+    round 2   0 → 2, 1 → 3                   of eight devices none sends more than three copies,
+    round 3   0 → 4, 1 → 5, 2 → 6, 3 → 7     and no copy comes after more than two others
+
+By distance alone one device sent all seven copies. The fewest copies sent would make a chain: every device reads from
+the one before it, and the last copy comes after six others.
+
+Eviction takes the first of these ranks that has a replica, and the least recently used one of that rank. A task uses a
+replica, and so does its allocation; a copy that reads it does not.
+
+    0  invalid      its content is out of date
+    1  shared       another replica is valid too
+    2  sole valid   its content is copied before: home, or to host memory if it has no home
+
+Never evicted are the user's own memory and replicas that are
+
+- in use by an open task, or of data that another open task writes;
+- frozen, or used by a recording that is open or may be launched;
+- on the host, if they are the only valid ones and have no home;
+- free only after the body that this thread runs (docs/design/waits.md).
+
+`EvictionOrder` keeps the replicas of a place in this order, so that a choice does not look at all data. A place with a
+memory limit has one from the start. Another place gets one when the driver refuses an allocation there for the first
+time: until then a task pays nothing for it but the time of last use, from which the order is made.
+
+A rank in the order may be too low, but not too high. Whoever lowers one calls `reorder`; a choice corrects one that is
+too low when it meets it. A choice passes over what is in use, and puts it back at its end. Much data may be frozen or
+recorded, and for long: these are left out until `reorder` at the end of that. A choice that finds nothing looks at all
+that was left out before it gives up.
 """
 
 from __future__ import annotations
@@ -12,7 +42,9 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import host_waits
+from stf._engine import host_waits, shortages
+from stf._engine.access import Data
+from stf._engine.eviction_order import EvictionOrder
 from stf._engine.failures import Failure
 from stf._engine.scope import Scope
 from stf._engine.versions import derived_outcome
@@ -22,10 +54,13 @@ from stf._support.call_sites import site_text
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:
+    from stf._engine.eviction_order import has_replica, outermost, rank_of, version_of
+
     INVALID, SHARED, MODIFIED = 0, 1, 2
     READ, WRITE = 1, 2
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
     NEVER, SHORT_COPY = -1, 1 << 16
+    STAYS = 3
 
 LOG_LENGTH: cython.int = 64
 MOST_SPARE: cython.int = 64  # blocks for each place
@@ -56,6 +91,7 @@ class Pool:
         self.frees = 0
         self.evictions = 0
         self.tasks = 0
+        self.order = EvictionOrder() if limit else None
 
     def live(self):
         """How many bytes there are at the place, those that are about to go among them."""
@@ -101,9 +137,10 @@ class Coherency:
         self.write_backs = 0
         self.tick = self.operations = 0
         self.waits = EventSet()
-        self.asking = None
+        self.asking = self.tokens = None
         self.pauses = 0
         self.failures = []
+        self.keeps_order = any([pool.order is not None for pool in self.pools])
 
     def enter(self, scope):
         """Bring content and memory in a scope from now on; return the one before."""
@@ -140,7 +177,9 @@ class Coherency:
 
     def unpin(self, replica):
         """Undo the pin of `provide_for`."""
-        cython.cast(Replica, replica).pins -= 1
+        used: Replica = replica
+        used.pins -= 1
+        self.reorder(cython.cast(Data, used.data).version)
 
     def fetch(self, data, version, target):
         """Bring valid content to `target`."""
@@ -153,13 +192,17 @@ class Coherency:
         return 0
 
     def cheapest(self, version, place):
+        """Return the valid replica that a copy to a place is to be read from."""
         best: Replica = None
+        least: cython.int = 0
         for item in version.replicas:
             replica: Replica = item
-            if replica.state != INVALID and (
-                best is None or self.port.distance(replica.place, place) < self.port.distance(best.place, place)
-            ):
+            if replica.state == INVALID:
+                continue
+            distance: cython.int = self.port.distance(replica.place, place)
+            if best is None or distance < least or (distance == least and replica.copy_round < best.copy_round):
                 best = replica
+                least = distance
         return best
 
     def transfer(self, data, version, source, target, unless=None):
@@ -175,6 +218,8 @@ class Coherency:
         self.waits.update(version.writers)
         self.waits.update(source.ready)
         self.waits.update(target.ready)
+        if self.tokens is not None:
+            self.waits.update(self.tokens)
         before = self.waits.names
         slot = self.port.begin(source.place if outwards else target.place, self.waits, kind)
         try:
@@ -199,6 +244,7 @@ class Coherency:
             version.readers.name(-number)
         if unless is None:
             version.share(source, target)
+            self.reorder(version)
         self.count_copy(data, source.place, target.place, target.layout.nbytes, number, before)
         return 0
 
@@ -257,6 +303,8 @@ class Coherency:
         try:
             if pool.limit and pool.live() + nbytes > pool.limit:
                 self.make_room(pool, nbytes, data, slot)
+            if pool.order is not None:
+                pool.order.reserve()  # now: what comes after the allocation must not fail
             self.allocate_now(data, replica, slot, pool)
         finally:
             replica.pins -= 1
@@ -264,6 +312,8 @@ class Coherency:
         pool.peak = max(pool.peak, pool.live())
         pool.allocations += 1
         pool.allocated_bytes += nbytes
+        if pool.order is not None:
+            self.take_in(pool.order, data, replica)
         number: cython.longlong = self.number_operation()
         if number:
             replica.ready.name(-number)
@@ -281,7 +331,7 @@ class Coherency:
         if excess > 0 and pool.place > 0:
             freed = EventSet()
             if not self.evict(pool, excess, freed):
-                raise OutOfMemoryError(self.shortage(pool, nbytes, data))
+                raise OutOfMemoryError(shortages.describe(self, pool, nbytes, data))
             self.port.join(slot, freed)
         excess = min(pool.live() + nbytes - pool.limit, pool.leaving_bytes)
         if excess <= 0 or self.pauses == NEVER:
@@ -328,7 +378,7 @@ class Coherency:
             self.evict(pool, replica.layout.nbytes, freed)
             freed = self.those_that_end(freed)
             if freed.count == 0 and pool.evictions == before and self.pauses > 1:
-                raise OutOfMemoryError(self.shortage(pool, replica.layout.nbytes, data)) from error
+                raise OutOfMemoryError(shortages.describe(self, pool, replica.layout.nbytes, data)) from error
         raise host_waits.Pause(freed)
 
     def reuse(self, replica: Replica, slot, pool: Pool):
@@ -385,40 +435,145 @@ class Coherency:
                 found.add(event)
         return found
 
+    # -- eviction ----------------------------------------------------------------------------------------------
+
     def evict(self, pool: Pool, excess, freed: EventSet):
         """Win back `excess` bytes at a place, or what there is; add the events of that; say whether it is enough."""
-        for version, replica in self.evictable(pool.place):
-            if excess <= 0:
-                break
-            if not self.is_free_to_go(version, replica):
-                continue
-            excess -= replica.layout.nbytes
-            if replica.state != INVALID and version.valid == 1:
-                self.spill(replica.data, version, replica)
-            pool.evictions += 1
-            number: cython.longlong = self.number_operation()
-            self.note("evict", replica.data, replica.place, replica.place, replica.layout.nbytes, number, None)
-            freed.add(self.discard(version, replica, True))
+        if pool.order is None:
+            self.keep_order(pool)
+        pool.order.settle()
+        passed: list = []
+        try:
+            while excess > 0:
+                replica: Replica = self.next_to_go(pool.order, passed)
+                if replica is None:
+                    break
+                version: Version = cython.cast(Data, replica.data).version
+                excess -= replica.layout.nbytes
+                if replica.state != INVALID and version.valid == 1:
+                    self.spill(replica.data, version, replica)
+                pool.evictions += 1
+                number: cython.longlong = self.number_operation()
+                self.note("evict", replica.data, replica.place, replica.place, replica.layout.nbytes, number, None)
+                freed.add(self.discard(version, replica, True))
+        finally:
+            for item in passed:
+                passed_over: Replica = item
+                if passed_over.position:
+                    pool.order.put(passed_over.position, rank_of(version_of(passed_over), passed_over))
         return excess <= 0
 
-    def evictable(self, place):
-        """What may go from a place, the cheapest loss first."""
-        candidates = []
+    def next_to_go(self, order, passed):
+        """Return the replica that goes first; None if all stay. What stays for now alone is added to `passed`."""
+        looked_at_all: cython.bint = False
+        while True:
+            position: cython.Py_ssize_t = order.first()
+            if position == 0:
+                if looked_at_all or not self.look_at_all(order):
+                    return None
+                looked_at_all = True
+                continue
+            replica: Replica = order.replicas[position]
+            version = version_of(replica)
+            rank: cython.int = rank_of(version, replica)
+            if rank != order.rank_at(position):
+                order.put(position, rank)
+            elif self.stays_long(version, replica):
+                order.put(position, STAYS)
+            elif self.stays_now(version, replica):
+                order.put(position, STAYS)
+                passed.append(replica)
+            else:
+                return replica
+
+    def look_at_all(self, order):
+        """Put back what was left out and could go by now; say whether there was any."""
+        found: cython.bint = False
+        for item in order.members():
+            replica: Replica = item
+            if order.rank_at(replica.position) != STAYS or replica in order.partials:
+                continue
+            version = version_of(replica)
+            if (
+                rank_of(version, replica) != STAYS
+                and not self.stays_long(version, replica)
+                and not self.stays_now(version, replica)
+            ):
+                order.put(replica.position, rank_of(version, replica))
+                found = True
+        return found
+
+    def stays_long(self, version, replica):
+        """Return whether a replica stays until somebody calls `reorder`."""
+        data = cython.cast(Data, replica.data)
+        return version.frozen or data.version is not version or (replica.pins and data.recorded)
+
+    def stays_now(self, version, replica):
+        """Return whether a replica stays for this choice: it is in use, or not free before this very thread goes on."""
+        if replica.pins:
+            return True
+        if version.claims < 0 and (self.asking is None or not self.asking.holds(replica.data)):
+            return True  # what the asking task itself writes may go from where it is not pinned
+        return not self.is_free_to_go(version, replica)
+
+    def note_use(self, replica):
+        """Say that a replica in the order of its place was used, as its `last_use` says."""
+        cython.cast(Pool, self.pools[replica.place]).order.note_use(replica)
+        return 0
+
+    def own(self, version, replica):
+        """Make `replica` the only valid one of a version; the others may go for nothing."""
+        if version.own(replica):
+            self.reorder(version)
+        return 0
+
+    def reorder(self, version):
+        """Say that replicas of a version may go sooner than before: their states have changed, or nobody needs them."""
+        if not self.keeps_order:
+            return 0
+        while version.parent is not None:
+            version = version.parent
+        for item in version.replicas:
+            replica = cython.cast(Replica, item)
+            if replica.position:
+                pool = cython.cast(Pool, self.pools[replica.place])
+                pool.order.put(replica.position, rank_of(version, replica))
+        return 0
+
+    def take_in(self, order: EvictionOrder, data: Data, replica: Replica):
+        """Let what was just allocated take part in the order of its place."""
+        version = outermost(data.version)
+        replica.last_use = self.tick
+        if has_replica(version, replica):
+            order.add(replica, rank_of(version, replica))
+            order.note_use(replica)
+        else:
+            order.add_partial(replica)
+        return 0
+
+    def keep_order(self, pool: Pool):
+        """Keep the order of a place from now on."""
+        order = EvictionOrder()
+        found: list = []
         for item in self.data.values():
-            data: Data = item
-            version = data.version
-            if version.frozen or (version.claims < 0 and (self.asking is None or not self.asking.holds(data))):
-                continue  # what the asking task itself writes may go from where it is not pinned
-            for element in version.replicas:
-                replica: Replica = element
-                if replica.place == place and replica.has_memory() and replica.pins == 0 and not replica.home:
-                    sole = replica.state != INVALID and version.valid == 1
-                    if sole and place == 0 and (data.home is None or version.is_poisoned()):
-                        continue
-                    rank = 0 if replica.state == INVALID else 2 if sole else 1
-                    candidates.append((rank, replica.last_use, len(candidates), version, replica))
-        candidates.sort()
-        return [(c[3], c[4]) for c in candidates]
+            version = cython.cast(Data, item).version
+            while version is not None:
+                for partial in version.partials or ():
+                    if partial.replica.place == pool.place:
+                        order.reserve()
+                        order.add_partial(partial.replica)
+                for element in version.replicas if version.parent is None else ():
+                    replica: Replica = element
+                    if replica.place == pool.place and replica.has_memory() and not replica.home:
+                        found.append((replica.last_use, len(found), replica))
+                version = version.parent
+        found.sort()
+        for _, _, element in found:
+            order.reserve()
+            order.add(element, rank_of(version_of(element), element))
+        pool.order = order
+        self.keeps_order = True
+        return 0
 
     def is_free_to_go(self, version: Version, replica: Replica):
         """Whether the last use of a replica does not wait for this very thread, which may run a body."""
@@ -481,6 +636,8 @@ class Coherency:
         if replica.state != INVALID:
             version.valid -= 1
             replica.state = INVALID
+        if replica.position:
+            pool.order.remove(replica)
         replica.address = 0
         replica.instance = None
         replica.owner = None
@@ -552,75 +709,14 @@ class Coherency:
         replica.ready.update(events)
         self.discard(version, replica, False)
 
-    def shortage(self, pool: Pool, nbytes, data: Data):
-        """The description of an allocation that cannot be met: what was asked, and who holds what."""
-        held = []
-        known = set()
-        for item in self.data.values():
-            version: Version = item.version
-            root: Version = version  # outside of what is being recorded, which has shadows of its replicas
-            while root.parent is not None:
-                root = root.parent
-            for element in root.replicas:
-                replica: Replica = element
-                needed = self.asking is not None and self.asking.holds(item)
-                pinned = needed or replica.pins or root.frozen or not self.is_free_to_go(root, replica)
-                if replica.place == pool.place and replica.has_memory() and pinned:
-                    held.append(f"{item.label()} {replica.layout.nbytes} bytes ({self.holders(item, replica)})")
-                    known.add(id(replica))
-            for partial in version.partials or ():
-                if partial.replica.place == pool.place:
-                    held.append(f"{item.label()} {partial.replica.layout.nbytes} bytes (a partial result)")
-        scope = self.scope if self.asking is None else self.asking.engine.scope
-        while scope.records:
-            own = sum([r.layout.nbytes for r in scope.temporaries if r.place == pool.place])
-            held += [f"{own} bytes of {scope.description}"] if own else []
-            scope = scope.parent
-        for recording in self.recordings.values():
-            own = recording.own_memory(pool.place, known)
-            if own:
-                held.append(f"{own} bytes of {recording.description}")
-        limit = f" of {pool.limit}" if pool.limit else ""
-        remedy = "close() recorded graphs, " if self.recordings else ""
-        last_remedy = "raise memory_limit" if pool.limit else "free what others hold there"
-        elsewhere = 0 if pool.limit else self.used_elsewhere(self.places[pool.place].name)
-        others = f" and {elsewhere} in other contexts of this process, which finalize() frees" if elsewhere else ""
-        task = f" for task {self.asking.label()}" if self.asking is not None else ""
-        return (
-            f"no room for {nbytes} bytes of {data.describe()}{task} on {self.places[pool.place].name}: "
-            f"{pool.used}{limit} bytes are in use{others}; pinned: {', '.join(held) or 'nothing'}; "
-            f"use smaller pieces (lX.tiles), release data, {remedy}or {last_remedy}"
-        )
-
     def add_pool(self, place):
         """Have memory at one more place."""
         self.pools.append(Pool(place))
-
-    def used_elsewhere(self, name):
-        """How many bytes other contexts have at a place of this name."""
-        return sum(
-            engine.coherency.used_at(name) for engine in host_waits.living_engines() if engine.coherency is not self
-        )
 
     def used_at(self, name):
         """How many bytes are allocated at the place of a name; 0 if there is none."""
         pools = [cython.cast(Pool, pool) for pool in self.pools]
         return sum([pool.used for pool in pools if self.places[pool.place].name == name])
-
-    def holders(self, data: Data, replica: Replica):
-        """Who keeps a replica from being evicted."""
-        if data.version.frozen:
-            return "frozen"
-        tasks = [] if self.asking is None else [*self.asking.engine.opened(), self.asking]
-        names = [f"task {task.label()}" for task in tasks if task.holds(data)]
-        names += [f"the body of task {task.label()}" for task in host_waits.RUNNING.values() if task.works_on(data)]
-        real = replica if replica.real is None else replica.real
-        names += [recording.description for recording in self.recordings.values() if recording.holds(real)]
-        scope = self.scope if self.asking is None else self.asking.engine.scope
-        while scope.records:
-            names += [scope.description] if any([item[1] is real for item in scope.held]) else []
-            scope = scope.parent
-        return ", ".join(names) or "a copy"
 
     def note(self, kind, data: Data, source, target, nbytes, number, before):
         """Tell the observer about an internal operation, and the numbers of what it waits for."""

@@ -13,7 +13,7 @@ except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import claims, host_waits, initial_content, invariants, outcomes, reductions, retiring, thread_turns
-from stf._engine.access import Access
+from stf._engine.access import Access, Data
 from stf._engine.failures import raise_failures
 from stf._engine.scope import Gathering
 from stf._engine.state import EngineState
@@ -475,6 +475,7 @@ class Engine(EngineState):
         i: cython.int
         self.coherency.asking = task
         try:
+            self.coherency.tokens = tokens_of(task)
             for i in range(len(task.uses)):
                 use = cython.cast(Access, task.uses[i])
                 if task.replicas[i] is None and not use.core.token:
@@ -487,7 +488,7 @@ class Engine(EngineState):
                         if use.core.layout.interface is not None and use.core.version.outcome is not None:
                             outcomes.inherit(self, task, use.core.version, use.core)
         finally:
-            self.coherency.asking = None
+            self.coherency.asking = self.coherency.tokens = None
         return 0
 
     def cancel(self, task: TaskCore):
@@ -507,6 +508,7 @@ class Engine(EngineState):
                 if replica is not None:
                     replica.pins -= 1
                     replica.ready.add(event)
+                    self.coherency.reorder(cython.cast(Data, replica.data).version)
         if task.partials is not None:
             reductions.cancel_partials(self, task, event)
         task.replicas = task.partials = None
@@ -546,8 +548,11 @@ class Engine(EngineState):
                 if version.partials is not None:
                     reductions.forget_partials(self, use.core)
                 if replica is not None:
-                    version.own(replica)
+                    if version.own(replica):
+                        self.coherency.reorder(version)
                     replica.ready.clear()
+                    if replica.position and not replica.is_recent:
+                        self.coherency.note_use(replica)
                 version.writers.clear()
                 version.writers.add(event)
                 version.readers.clear()
@@ -557,8 +562,11 @@ class Engine(EngineState):
                 version.claims -= 1
                 version.readers.add(event)
                 version.joined |= use.mode
-                if replica is not None and replica.ready.count == 0 and replica.state == INVALID:
-                    replica.ready.add(event)
+                if replica is not None:
+                    if replica.ready.count == 0 and replica.state == INVALID:
+                        replica.ready.add(event)
+                    if replica.position and not replica.is_recent:
+                        self.coherency.note_use(replica)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         if self.observer is not None:
@@ -606,3 +614,15 @@ class Engine(EngineState):
             self.free_lists.give(task.replicas)
         task.accesses = task.uses = task.replicas = task.partials = None
         return 0
+
+
+def tokens_of(task: TaskCore):
+    """Return what a task comes after by its tokens, which order more than memory that stf knows; None without any."""
+    found: EventSet = None
+    for item in task.uses:
+        use: Access = item
+        if use.core.token and use.core.version.writers.count:
+            if found is None:
+                found = EventSet()
+            found.update(use.core.version.writers)
+    return found

@@ -145,6 +145,7 @@ def unfreeze(engine: Engine, data: Data, place, pointers):
         else:
             version.readers.add(event)
     version.frozen = 0
+    engine.coherency.reorder(version)
     if engine.claim_queue:
         claims.wake_claimants(engine)  # the writers of other threads
 

@@ -108,6 +108,8 @@ def put(engine, task, data, version, replica):
     coherency = engine.coherency
     coherency.tick += 1
     replica.last_use = coherency.tick
+    if replica.position and not replica.is_recent:
+        coherency.note_use(replica)
     engine.next_task += 1
     task.id = engine.next_task
     pool: Pool = coherency.pools[0]

@@ -215,12 +215,13 @@ def make_room(engine: EngineState):
 
 def fold_at_rest(engine: EngineState):
     """Fold, on the host, partials on devices that no open task uses; the events of that, or None if there are none."""
-    for item in list(engine.coherency.data.values()):
-        data: Data = item
-        version: Version = data.version
-        if version.partials is None or version.frozen or version.claims or version.accumulators:
-            continue
-        if any([partial.replica.place != 0 for partial in version.partials]):
+    for item in engine.coherency.pools[1:]:
+        pool: Pool = item
+        for partial in [] if pool.order is None else list(pool.order.partials):
+            data: Data = cython.cast(Replica, partial).data
+            version: Version = data.version
+            if version.partials is None or version.frozen or version.claims or version.accumulators:
+                continue
             combine_partials(engine, data)
             return version.writers
     return None

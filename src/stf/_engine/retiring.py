@@ -223,7 +223,8 @@ def take_home(data: Data):
         version.outcome = None
     elif data.home.state == INVALID and tiles.whole(data).write_back:
         return False
-    version.own(data.home)
+    engine: EngineState = data.engine
+    engine.coherency.own(version, data.home)
     return True
 
 
@@ -382,7 +383,7 @@ def accept(engine: EngineState, data: Data):
         version.outcome.failed().accept()
     version.outcome = None
     if version.valid == 0 and data.home is not None:
-        version.own(data.home)
+        engine.coherency.own(version, data.home)
 
 
 # -- freeze --------------------------------------------------------------------------------------------------------
@@ -417,7 +418,7 @@ def frozen_replica(engine: EngineState, data: Data, place, mode):
     events.update(version.writers)
     if mode & WRITE:
         events.update(version.readers)
-        version.own(replica)
+        engine.coherency.own(version, replica)
     events.update(replica.ready)
     return replica, events
 
@@ -449,7 +450,7 @@ def split(engine: EngineState, data: Data):
         replica: Replica = item
         if replica is not home:
             engine.coherency.discard(version, replica, False)
-    version.own(home)
+    engine.coherency.own(version, home)
     return home
 
 

@@ -65,6 +65,7 @@ def join(engine: EngineState, tile: Data):
         if outer.unwritten_tiles and not outer.was_valid:
             outer.own(outer.find(0) if parent.home is None else parent.home)
             outer.forget_content()
+            engine.coherency.reorder(outer)
         outer.unwritten_tiles = False
         if parent.is_dropped and not parent.recorded and not parent.released:
             engine.dropped.append(parent)

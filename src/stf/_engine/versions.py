@@ -159,7 +159,10 @@ class Version:
         return None
 
     def own(self, replica):
-        """Make `replica` the only valid one: a task wrote it, which is not among the writers yet."""
+        """Make `replica` the only valid one: a task wrote it, which is not among the writers yet.
+
+        Return whether any state has changed.
+        """
         if self.valid != 1 or replica.state != MODIFIED:
             for item in self.replicas:
                 other: Replica = item
@@ -170,7 +173,9 @@ class Version:
                 other.state = INVALID
             replica.state = MODIFIED
             replica.left = False
+            replica.copy_round = 0
             self.valid = 1
+            return 1
         return 0
 
     def forget_content(self):
@@ -189,6 +194,8 @@ class Version:
             self.valid += 1
         target.state = SHARED
         target.left = False
+        source.copy_round += 1
+        target.copy_round = source.copy_round
         return 0
 
     def set_writer(self, name, code, lasti, outcome):

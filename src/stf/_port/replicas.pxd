@@ -28,6 +28,7 @@ cdef class FreeLists:
 
 cdef class Replica:
     cdef readonly int place
+    cdef bint is_recent  # used since the order of eviction at its place was settled
     cdef public int64_t address
     cdef readonly Layout layout
     cdef readonly bint home
@@ -35,7 +36,8 @@ cdef class Replica:
     cdef readonly int state
     cdef bint left  # invalid, and `ready` is after all that used it
     cdef readonly int pins
-    cdef int64_t last_use
+    cdef readonly int position  # in the order of eviction at its place; 0 for none
+    cdef readonly int64_t last_use
     cdef readonly EventSet ready
     cdef public object instance
     cdef public object owner
@@ -43,6 +45,7 @@ cdef class Replica:
     cdef readonly object data
     cdef readonly Replica real  # whose shadow this is
     cdef int number  # of a shadow, in the program of its recording; -1 for none
+    cdef int copy_round  # since the content was written: in which round of copies it can be a source
     cpdef Replica shadow(self)
     cdef bint has_memory(self) noexcept
 

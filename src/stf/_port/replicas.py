@@ -150,8 +150,8 @@ class Replica:
     """One copy of a data at one data place."""
 
     if not cython.compiled:
-        pinned = left = False
-        state = address = pins = last_use = 0
+        pinned = left = is_recent = False
+        state = address = pins = position = last_use = copy_round = 0
         instance = owner = views = real = None
 
     def __init__(self, data, place, layout, home=False):

@@ -418,9 +418,12 @@ def bring_forward(awaited):
 def set_finals(data: Data, places: list):
     """Say where a data is valid after a launch that wrote it."""
     version: Version = data.version
+    engine: Engine = data.engine
     version.forget_content()
     for place in places:
         replica: Replica = version.find(place)
         replica.state = MODIFIED if len(places) == 1 else SHARED
+        replica.copy_round = 0
         version.valid += 1
+    engine.coherency.reorder(version)
     return 0

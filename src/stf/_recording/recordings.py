@@ -317,6 +317,7 @@ def leave_scope(engine: Engine, scope):
     for item in scope.touched:
         data: Data = item
         data.version = data.version.parent
+        engine.coherency.reorder(data.version)
     host_waits.repeated_scopes -= not scope.runs_once
     enter_scope(engine, scope.parent)
     scope.parts = []
@@ -625,6 +626,7 @@ class Recording(Routine):
             replica: Replica = item[1]
             replica.pins -= 1
             replica.left = False  # launches used it on their way
+            engine.coherency.reorder(cython.cast(Data, item[0]).version)
         if self.graph.is_captured() or self.program.has_captures() or self.outline is not None:
             outlive(engine, (self.program, self.graph, self.outline))
         if engine.closed is None:

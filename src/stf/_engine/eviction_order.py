@@ -1,0 +1,236 @@
+# cython: nonecheck=False
+"""The order of eviction at one place: by rank, and within a rank by last use.
+
+Eviction wants the least recently used replica of the lowest rank. While tasks run, uses make replicas recent, copies
+and writes elsewhere change ranks, and data come and go. No such step may cost more when there are more data.
+
+Each replica has a position. A use moves it to the next free position, so positions are in the order of last use. Above
+the positions stands a binary tree of bytes. Each node has the lowest rank below it::
+
+                       0                rank 3: no replica, or one that stays
+               2               0
+           3       2       0       1
+         3   3   2   3   1   0   3   1
+    position 0  1  2  3 ...
+
+The way from the root along its rank, to the left where both sides have it, leads to the replica that goes next. A new
+rank is written at its position and upwards, as far as it changes a node. After a use that is one or two nodes, since
+neighbours mostly have the same rank. When the positions are used up, the replicas get new ones without gaps. Then at
+least half of the positions are free.
+
+A use only puts its replica among the recent ones, and further uses cost nothing. The recent ones are moved together, in
+the order of their last uses: before a choice, and when there are 64. So tasks that use few data pay next to nothing.
+
+For 10^5 data, half of which have room, these were tried or considered:
+
+- A sort of all data for each choice took 99 ms (`benchmarks/overhead/against.py`, row `evict_100k`); this takes 1 µs.
+- A linked list per rank is as quick for uses. But a replica whose rank changes without a use must be inserted in the
+  middle, after a search.
+- Heaps with entries that are corrected when they come to the top make uses free. The first choice after many tasks
+  corrects all of them at once, which would take some 30 ms.
+- Positions without the list of recent replicas made a task with two data a fifth slower.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
+from stf._engine.access import Data
+from stf._port.replicas import Replica
+
+if not cython.compiled:
+    INVALID = 0
+    STAYS = 3
+
+LEAST_ROOM: cython.Py_ssize_t = 64
+MOST_RECENT: cython.int = 64
+
+
+@cython.final
+@cython.cclass
+class EvictionOrder:
+    """The replicas with memory of ours at one place; a replica knows its position, 0 is none."""
+
+    def __init__(self):
+        self.replicas = [None] * LEAST_ROOM
+        self.ranks = bytearray([STAYS]) * (2 * LEAST_ROOM)
+        self.room = LEAST_ROOM
+        self.end = 1
+        self.count = 0
+        self.partials = {}
+        self.recent = [None] * MOST_RECENT
+        self.recent_count = 0
+
+    def reserve(self):
+        """Make sure that `add` and all uses until the next `reserve` need no memory, since neither may fail."""
+        room: cython.Py_ssize_t = LEAST_ROOM
+        while room < 2 * (self.count + 2):
+            room *= 2
+        if room > self.room or 8 * room < self.room:
+            self.number([None] * room, bytearray([STAYS]) * (2 * room), room)
+        return 0
+
+    def add(self, replica, rank):
+        """Take in a replica, behind those whose uses were settled."""
+        if self.end == self.room:
+            self.number(self.replicas, self.ranks, self.room)
+        self.replicas[self.end] = replica
+        replica.position = self.end
+        self.end += 1
+        self.count += 1
+        self.put(replica.position, rank)
+        return 0
+
+    def add_partial(self, replica):
+        """Take in a partial result, which stays."""
+        self.add(replica, STAYS)
+        self.partials[replica] = None
+        return 0
+
+    def note_use(self, replica):
+        """Put a replica among the recent ones, if it is not: its last use is noted in itself."""
+        if self.recent_count == MOST_RECENT:
+            self.settle()
+        self.recent[self.recent_count] = replica
+        self.recent_count += 1
+        replica.is_recent = True
+        return 0
+
+    def settle(self):
+        """Move the recent replicas to the end, in the order of their last uses."""
+        i: cython.int
+        k: cython.int
+        recent: list = self.recent
+        for i in range(1, self.recent_count):  # they came in the order of their first uses, which is mostly the same
+            item = recent[i]
+            k = i
+            while k > 0 and cython.cast(Replica, recent[k - 1]).last_use > cython.cast(Replica, item).last_use:
+                recent[k] = recent[k - 1]
+                k -= 1
+            if k < i:
+                recent[k] = item
+        for i in range(self.recent_count):
+            replica: Replica = recent[i]
+            recent[i] = None
+            replica.is_recent = False
+            if replica.position:  # else its memory is gone
+                self.move_to_end(replica, rank_of_state(version_of(replica), replica))
+        self.recent_count = 0
+        return 0
+
+    def move_to_end(self, replica, rank):
+        """Give a replica the next position."""
+        position: cython.Py_ssize_t = replica.position
+        if position + 1 < self.end:
+            self.replicas[position] = None
+            self.put(position, STAYS)
+            self.count -= 1
+            self.add(replica, rank)
+        else:
+            self.put(position, rank)
+        return 0
+
+    def remove(self, replica):
+        """Forget a replica, whose memory goes."""
+        position: cython.Py_ssize_t = replica.position
+        self.replicas[position] = None
+        replica.position = 0
+        self.count -= 1
+        self.put(position, STAYS)
+        if self.partials:
+            self.partials.pop(replica, None)
+        return 0
+
+    def put(self, position, rank):
+        """Give the replica at a position a rank."""
+        ranks: bytearray = self.ranks
+        node: cython.Py_ssize_t = self.room + position
+        ranks[node] = rank
+        while node > 1:
+            node >>= 1
+            left: cython.int = ranks[2 * node]
+            right: cython.int = ranks[2 * node + 1]
+            least: cython.int = left if left <= right else right
+            if ranks[node] == least:
+                break
+            ranks[node] = least
+        return 0
+
+    def rank_at(self, position):
+        """Return the rank of the replica at a position."""
+        return self.ranks[self.room + position]
+
+    def first(self):
+        """Return the position of the replica that goes first; 0 if all stay."""
+        ranks: bytearray = self.ranks
+        least: cython.int = ranks[1]
+        node: cython.Py_ssize_t = 1
+        if least == STAYS:
+            return 0
+        while node < self.room:
+            node *= 2
+            if ranks[node] != least:
+                node += 1
+        return node - self.room
+
+    def members(self):
+        """Return all replicas, the least recently used first."""
+        self.settle()
+        self.reserve()
+        return [replica for replica in self.replicas[1 : self.end] if replica is not None]
+
+    def number(self, replicas, ranks, room):
+        """Number the replicas without gaps, in a list and a tree, which may be those that they are in."""
+        position: cython.Py_ssize_t = 1
+        i: cython.Py_ssize_t
+        for i in range(1, self.end):
+            item = self.replicas[i]
+            if item is None:
+                continue
+            replica: Replica = item
+            self.replicas[i] = None
+            replicas[position] = replica
+            ranks[room + position] = self.ranks[self.room + i]
+            replica.position = position
+            position += 1
+        for i in range(room + position, 2 * room):
+            ranks[i] = STAYS
+        for i in range(room - 1, 0, -1):
+            left: cython.int = ranks[2 * i]
+            right: cython.int = ranks[2 * i + 1]
+            ranks[i] = left if left <= right else right
+        self.replicas, self.ranks, self.room, self.end = replicas, ranks, room, position
+        return 0
+
+
+def rank_of(version: Version, replica: Replica):
+    """Return the rank of a replica: that of its state, or that it stays since its content has no home."""
+    rank: cython.int = rank_of_state(version, replica)
+    if rank == 2 and replica.place == 0 and (cython.cast(Data, replica.data).home is None or version.is_poisoned()):
+        return STAYS
+    return rank
+
+
+def rank_of_state(version: Version, replica: Replica):
+    """Return the rank of a state: invalid, shared, or the only valid one."""
+    return 0 if replica.state == INVALID else 1 if version.valid > 1 else 2
+
+
+def outermost(version: Version):
+    """Return the version of the root scope: recordings have shadows of its replicas."""
+    while version.parent is not None:
+        version = version.parent
+    return version
+
+
+def version_of(replica: Replica):
+    """Return the version of the root scope that a replica belongs to."""
+    return outermost(cython.cast(Data, replica.data).version)
+
+
+def has_replica(version: Version, replica: Replica):
+    """Return whether a replica is one of a version's, and no partial result."""
+    return replica in version.replicas  # no replica is equal to another
