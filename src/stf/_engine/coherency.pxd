@@ -1,5 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
+from stf._engine.copy_log cimport logged
 from stf._engine.access cimport Data, READ, WRITE
 from stf._engine.eviction_order cimport STAYS, EvictionOrder, has_replica, outermost, rank_of, version_of
 from stf._port.events cimport EventSet
@@ -94,14 +95,3 @@ cdef class CopyCount:
     cdef int pair
     cdef int64_t copies
     cdef int64_t nbytes
-
-@cython.no_gc
-cdef class LoggedCopy:
-    cdef int source
-    cdef int target
-    cdef int64_t number  # of the task; 0 for none
-    cdef object symbol
-    cdef object code
-    cdef int lasti
-
-cdef LoggedCopy logged(int source, int target, TaskCore asked)

@@ -50,7 +50,6 @@ from stf._engine.scope import Scope
 from stf._engine.versions import derived_outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
-from stf._support.call_sites import site_text
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:
@@ -741,38 +740,6 @@ class CopyCount:
         self.pair = pair
         self.copies = 0
         self.nbytes = 0
-
-
-@cython.freelist(64)
-@cython.no_gc
-@cython.cclass
-class LoggedCopy:
-    """A copy in a data's log: between which places, and which task asked for it, if one did."""
-
-    if not cython.compiled:
-        symbol = code = None
-        lasti = 0
-
-    def describe(self, names):
-        """What `LogicalData.history` says of it."""
-        description = f"copied {names[self.source]} -> {names[self.target]}"
-        if self.number == 0:
-            return description
-        task = f"'{self.symbol}'" if self.symbol else f"#{self.number}"
-        return f"{description} for task {task} at {site_text(self.code, self.lasti)}"
-
-
-def logged(source, target, asked: TaskCore):
-    copy: LoggedCopy = LoggedCopy.__new__(LoggedCopy)
-    copy.source = source
-    copy.target = target
-    copy.number = 0
-    if asked is not None:
-        copy.number = asked.id
-        copy.symbol = asked.symbol
-        copy.code = asked.code
-        copy.lasti = asked.lasti
-    return copy
 
 
 class InterfaceCopy:
