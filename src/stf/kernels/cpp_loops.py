@@ -11,7 +11,18 @@ import numpy as np
 
 from stf.kernels.arguments import Kernel
 from stf.kernels.compile.nvrtc import compile_cpp
-from stf.kernels.gpu_loops import BLOCK, Argument, bounds_of, counter, dtype_of, extents, kernel_of, keys_of, symbol_of
+from stf.kernels.gpu_loops import (
+    BLOCK,
+    Argument,
+    bounds_of,
+    counter,
+    dtype_of,
+    extents,
+    kernel_of,
+    keys_of,
+    symbol_of,
+    values_of,
+)
 from stf.kernels.loops import ArrayType, Form
 from stf.values.reducers import Reducer, reducer
 
@@ -111,7 +122,7 @@ def kernel_for(
                 raise TypeError(
                     f"{where} is C++, which takes numbers that are not complex by args=, got {one.values!r}"
                 )
-        numbers = [dtype_of(value) for one in arguments for value in one.values]
+        numbers = list(map(dtype_of, values_of(arguments)))
         types = [type_of(kind.dtype, where) for kind in arrays]
         parameters = [f"{type_of(dtype, where)} {one.text}" for dtype, one in zip(numbers, arguments, strict=True)]
         made = source(

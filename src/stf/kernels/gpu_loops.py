@@ -31,6 +31,7 @@ from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.reduced_arrays import maker_of, whole_of
 from stf.kernels.loops import ArrayType, Form, Key
+from stf.kernels.reductions import Contribution
 from stf.places.table import cuda_context_at
 from stf.values.params import Param
 
@@ -92,6 +93,11 @@ def argument(name: str, value: Any, where: str) -> Argument:
     if isinstance(value, types.FunctionType | types.ModuleType | type):
         return Argument(f"_stf_kind_{name}", (), (), ((f"_stf_kind_{name}", value),))
     raise TypeError(f"{where}: a kernel takes numbers, tuples of these and functions, got {name} = {value!r}")
+
+
+def values_of(arguments: list[Argument]) -> tuple[Any, ...]:
+    """Return the numbers that a kernel gets for values."""
+    return tuple(value for one in arguments for value in one.values)
 
 
 def in_kernels(value: Any) -> Any:
@@ -209,7 +215,7 @@ def made(
     constants = tuple(body if isinstance(item, types.CodeType) else item for item in code.co_consts)
     kernel = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_kernel")
     bounds = [np.dtype(np.int64)] * len(bounds_of(form))
-    numbers = [dtype_of(value) for one in arguments for value in one.values]
+    numbers = map(dtype_of, values_of(arguments))
     return described(kernel, [*bounds, *arrays, *numbers], name, kept_key((text, key)))
 
 
@@ -382,12 +388,14 @@ def in_block(operators: int, axes: int) -> list[str]:
 
 
 def combining_kernel(
-    operators: tuple[Any, ...], accumulates: tuple[bool, ...], partials: list[ArrayType], results: list[ArrayType]
+    contributions: tuple[Contribution, ...], partials: list[ArrayType], results: list[ArrayType]
 ) -> Kernel:
-    """The kernel of one block that combines the results of blocks into scalars; its arrays alternate.
+    """Return the kernel of one block that combines the results of blocks into scalars; its arrays alternate.
 
     It takes the number of blocks, the results of these, the scalars, and what is neutral for each operator.
     """
+    operators = [one.function for one in contributions]
+    accumulates = tuple(one.item.accumulates for one in contributions)
     key: Any = (tuple(map(code_key, operators)), accumulates, tuple(partials), tuple(results))
     found = known.get(key)
     if found is not None:
@@ -411,6 +419,6 @@ def combining_kernel(
     scope.update({f"_stf_op{i}": device_function(operator) for i, operator in enumerate(operators)})
     scope.update({f"_stf_dtype{i}": kind.dtype for i, kind in enumerate(partials)})
     exec(compile(text, "<what combines>", "exec"), scope)
-    kinds = [np.dtype(np.int64), *partials, *results, *[dtype_of(v) for one in neutral for v in one.values]]
+    kinds = [np.dtype(np.int64), *partials, *results, *map(dtype_of, values_of(neutral))]
     found = known[key] = described(scope["_stf_kernel"], kinds, "combine", kept_key((text, key)))
     return found
