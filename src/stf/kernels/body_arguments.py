@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access
-from stf.kernels.captured import Captured
+from stf.kernels.captured import Captured, around_key
 from stf.kernels.cpp_bodies import cpp_text
-from stf.kernels.loops import ArrayType, Form, compiler
-from stf.kernels.reductions import Contribution, Reduction, contribution_to
+from stf.kernels.loops import compiler
+from stf.kernels.nest import ArrayType, Axis, Contribution, LoopNest
+from stf.kernels.reductions import Reduction, contribution_to
 from stf.values.params import Param
 from stf.values.reducers import reducer
 
@@ -76,13 +77,15 @@ class BodySignature:
         """The scalars that the body contributes to by what it returns; TypeError if one has no operator of numbers."""
         return tuple(contribution_to(item) for item in self.items if is_returned(item))
 
-    def form(
-        self, ndim: int, starts: tuple[int | None, ...], is_strided: bool = False, least: int | None = None
-    ) -> Form:
-        """Return the shape of the loops that run the body for `ndim` indices; see `Form`."""
-        operators = tuple(result.function for result in self.results)
-        contributed = tuple(result.taken for result in self.results)
-        return Form(ndim, starts, self.kinds, len(self.extra), operators, contributed, is_strided, least)
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What is compiled of the body, and of variables around it."""
+        order = [(is_returned(item), getattr(item, "op", None)) for item in self.items] if self.in_cpp else ()
+        return self.body.__code__, around_key(self.captured), tuple(order)
+
+    def nest(self, axes: tuple[Axis, ...], ndim: int, coordinates: Any = None) -> LoopNest:
+        """Return the loops that run the body."""
+        return LoopNest(axes, ndim, self.kinds, len(self.extra), self.results, coordinates)
 
 
 def accessed(item: Any) -> Any:

@@ -17,6 +17,7 @@ from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.gpu_tasks import GpuLaunches, plan_loop
 from stf.kernels.index_spaces import IndexSpace
 from stf.kernels.loop_tasks import CpuBody, LoopTask, Target, compile_now, is_cut_along_first
+from stf.kernels.nest import Axis
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part
 
@@ -86,15 +87,13 @@ def loop_task(signature: BodySignature, space: IndexSpace) -> LoopTask:
     """Return the body as a compiled loop for a CPU."""
     items, part, captured, results = signature.items, space.part, signature.captured, signature.results
     targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(items) if isinstance(item, Reduction)]
-    strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
-    least = None if strided or not is_cut_along_first(part) or part[0].start < 0 else min(part[0].start, 2)
-    form = signature.form(space.ndim, known_starts(part), strided, least)
-    loop = loops.loop_for(signature.body, captured, form, space.coordinates)
+    nest = signature.nest(axes_of(part), space.ndim, space.coordinates)
+    loop = loops.loop_for(signature.body, captured, nest)
     parameters = () if space.coordinates is None else (space.parameters,)
     last: list[Any] = [*signature.extra, *map(loops.jitted, captured.values)]
     arguments = [*[0, 0, 1] * len(part), *map(expected, signature.parameters), *map(default_of, last), *parameters]
     for result in results:
-        arguments += [np.zeros((), result.dtype)[()], loops.ArrayType(result.dtype, 1, "C", False)]
+        arguments += [np.zeros((), result.dtype)[()], result.partials]
     compile_now(loop, [*arguments, *([0] if results else [])], signature.where)
     explanation = None
     if config.validate:
@@ -103,8 +102,11 @@ def loop_task(signature: BodySignature, space: IndexSpace) -> LoopTask:
     return LoopTask(loop, part, targets, len(items), parameters, explanation)
 
 
-def known_starts(part: Part) -> tuple[int | None, ...]:
-    """Where the loops over the axes begin that are not cut, if that is compiled in."""
+def axes_of(part: Part) -> tuple[Axis, ...]:
+    """Return the loops over a part: of one box that is cut along its first axis, where the others begin is known."""
+    strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
     if not is_cut_along_first(part):
-        return (None,) * len(part)
-    return (None, *[axis.start if axis.start in KNOWN_STARTS else None for axis in part[1:]])
+        return (Axis(None, None, strided),) * len(part)
+    least = None if strided or part[0].start < 0 else min(part[0].start, 2)
+    starts = [axis.start if axis.start in KNOWN_STARTS else None for axis in part[1:]]
+    return (Axis(None, least, strided), *[Axis(start, None, strided) for start in starts])

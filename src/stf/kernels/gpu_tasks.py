@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf.kernels import cpp_loops, gpu_loops
+from stf.kernels import gpu_loops
 from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import BodySignature, accessed, expected, is_returned, kind_of
 from stf.kernels.captured import Captured
 from stf.kernels.compile.contributions import reason_in
 from stf.kernels.compile.reduced_arrays import ATOMIC
 from stf.kernels.foreign_kernels import order_of
-from stf.kernels.gpu_loops import BLOCK, Argument, argument, values_of
-from stf.kernels.index_spaces import IndexSpace
+from stf.kernels.gpu_loops import argument, values_of
+from stf.kernels.index_spaces import MAX_NDIM, IndexSpace
 from stf.kernels.kernel_task import KernelTask
 from stf.kernels.launching import Config
-from stf.kernels.loops import ArrayType, Form
+from stf.kernels.nest import Argument, ArrayType, Axis, LoopNest
 from stf.kernels.plans import Plan
 from stf.kernels.reductions import Reduction
+from stf.kernels.writers.numba_cuda import BLOCK
 from stf.places.table import cuda_context_at
 
 __all__ = [
@@ -167,29 +169,21 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
     coordinates = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
     neutral = [argument(f"_stf_neutral{i}", result.neutral, where) for i, result in enumerate(results)]
     boxes = [box for box in space.part.boxes() if all(map(len, box))] or [(range(0),) * len(space.part)]
-    form = form_of(signature, space.ndim, boxes)
+    nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates)
     rows = rows_of(boxes, bool(results))
-    launches = launches_over(boxes, form, rows)
+    launches = launches_over(boxes, nest, rows)
     rows = 0 if is_at_limit(launches) else rows
-    partials = [ArrayType(result.dtype, 1, "C", False) for result in results]
-    kernel = compiled(
-        task.symbol,
-        signature,
-        space,
-        form,
-        rows,
-        [*inputs.arrays, *partials],
-        [*inputs.arguments, *coordinates, *neutral],
-    )
+    partials = [result.partials for result in results]
+    arguments = [*inputs.arguments, *coordinates, *neutral]
+    kernel = gpu_loops.kernel_for(signature, nest, [*inputs.arrays, *partials], arguments, task.symbol, rows)
     load(kernel, task.context, task.where, where)
     if not results:  # where the code has another number of threads in it
-        smaller = launches_over(boxes, form, rows, HALF)
+        smaller = launches_over(boxes, nest, rows, HALF)
         if threads_at_once(kernel, task, HALF) > threads_at_once(kernel, task, BLOCK) and not is_at_limit(smaller):
             launches = smaller
     combine = None
     if results:
-        targets = [array_of(result.item.access) for result in results]
-        combine = gpu_loops.combining_kernel(results, partials, targets)
+        combine = gpu_loops.combining_kernel(results, [array_of(result.item.access) for result in results])
         load(combine, task.context, task.where, where)
     blocks = sum(launch.blocks for launch in launches)
     scratch = [Scratch((blocks,), kind.dtype) for kind in partials]
@@ -212,11 +206,11 @@ def inputs_of(context: Any, signature: BodySignature) -> KernelInputs:
     return KernelInputs(held, list(map(array_of, accesses)), arguments)
 
 
-def form_of(signature: BodySignature, ndim: int, boxes: list[tuple[range, ...]]) -> Form:
-    """Return the shape of the loops over boxes; of one box the starts are known that kernels are compiled for."""
+def axes_of(boxes: list[tuple[range, ...]]) -> tuple[Axis, ...]:
+    """Return the loops over boxes; of one box the starts are known that kernels are compiled for."""
     known = KNOWN_STARTS if len(boxes) == 1 else ()
-    starts = tuple(axis.start if axis.start in known else None for axis in boxes[0])
-    return signature.form(ndim, starts, any(axis.step != 1 for box in boxes for axis in box))
+    strided = any(axis.step != 1 for box in boxes for axis in box)
+    return tuple(Axis(axis.start if axis.start in known else None, None, strided) for axis in boxes[0])
 
 
 def rows_of(boxes: list[tuple[range, ...]], reduces: bool) -> int:
@@ -226,32 +220,14 @@ def rows_of(boxes: list[tuple[range, ...]], reduces: bool) -> int:
     return ROWS if len(boxes[0]) > 1 and min(math.prod(map(len, box)) for box in boxes) >= LARGE else 1
 
 
-def compiled(
-    symbol: str,
-    signature: BodySignature,
-    space: IndexSpace,
-    form: Form,
-    rows: int,
-    arrays: list[ArrayType],
-    arguments: list[Argument],
-) -> Kernel:
-    """Return the kernel of a body, in either language."""
-    if signature.in_cpp is None:
-        return gpu_loops.kernel_for(
-            signature.body, signature.captured, form, space.coordinates, arrays, arguments, symbol, rows
-        )
-    order, reducers = tuple(map(is_returned, signature.items)), tuple(result.item.op for result in signature.results)
-    return cpp_loops.kernel_for(
-        signature.in_cpp, form, order, reducers, arrays, arguments, symbol, rows, signature.where
-    )
-
-
-def launches_over(boxes: list[tuple[range, ...]], form: Form, rows: int, size: int = BLOCK) -> list[Launch]:
+def launches_over(boxes: list[tuple[range, ...]], nest: LoopNest, rows: int, size: int = BLOCK) -> list[Launch]:
     """Return a launch for each box, in blocks of `size` threads; one that reduces gets where its results begin."""
     found: list[Launch] = []
     for box in boxes:
-        base = [sum(launch.blocks for launch in found)] if form.operators else []
-        found.append(Launch(*grid_of(box, rows, size), [*bounds_of(form, box), *base]))
+        given = {"_stf_base": sum(launch.blocks for launch in found)}
+        for i, axis in enumerate(box):
+            given |= {f"_stf_start{i}": axis.start, f"_stf_n{i}": len(axis), f"_stf_step{i}": axis.step}
+        found.append(Launch(*grid_of(box, rows, size), [given[name] for name in nest.bounds]))
     return found
 
 
@@ -271,38 +247,25 @@ def must_be_atomic(item: Any, where: str) -> None:
 def fill(chain: Any, access: Any, value: Any, context: Any, where: str) -> None:
     """Launch a kernel that fills an array with a number."""
     shape = access.data.core.layout.shape
-    if len(shape) > len(FILLS):
-        raise TypeError(f"{where} reduces into an array of {len(shape)} axes; a GPU takes up to {len(FILLS)}")
-    body, kind = FILLS[len(shape) - 1], array_of(access)._replace(readonly=False)
-    number = argument("_stf_x0", kind.dtype.type(value), where)
-    form = Form(len(shape), (0,) * len(shape), ("array",), 1)
-    kernel = gpu_loops.kernel_for(body, Captured(body, where), form, None, [kind], [number], "fill", 0)
+    if len(shape) > MAX_NDIM:
+        raise TypeError(f"{where} reduces into an array of {len(shape)} axes; a GPU takes up to {MAX_NDIM}")
+    body, value = fill_body(len(shape)), access.data.core.layout.dtype.type(value)
+    signature = BodySignature(body, Captured(body, where), (access,), (value,), where)
+    inputs = inputs_of(context, signature)
+    nest = signature.nest((Axis(0),) * len(shape), len(shape))
+    kernel = gpu_loops.kernel_for(signature, nest, inputs.arrays, inputs.arguments, "fill", 0)
     load(kernel, context, chain.task.where, where)
     grid, block = grid_of(tuple(map(range, shape)), 1)
-    chain.launch(kernel, grid, block, (*shape, access, *number.values))
+    chain.launch(kernel, grid, block, (*shape, access, *values_of(inputs.arguments)))
 
 
-def fill_1(i: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i] = value
-
-
-def fill_2(i: int, j: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i, j] = value
-
-
-def fill_3(i: int, j: int, k: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i, j, k] = value
-
-
-def fill_4(i: int, j: int, k: int, m: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i, j, k, m] = value
-
-
-FILLS: tuple[Any, ...] = (fill_1, fill_2, fill_3, fill_4)
+@functools.cache
+def fill_body(ndim: int) -> Any:
+    """Return a body that overwrites an element."""
+    indices = ", ".join(f"i{axis}" for axis in range(ndim))
+    namespace: dict[str, Any] = {}
+    exec(f"def fill({indices}, array, value):\n    array[{indices}] = value", namespace)
+    return namespace["fill"]
 
 
 def array_of(access: Any) -> ArrayType:
@@ -339,15 +302,6 @@ def threads_at_once(kernel: Kernel, task: Any, threads: int) -> int:
 def is_at_limit(launches: list[Launch]) -> bool:
     """Whether a grid is as large along y or z as any may be, so that it may not have all elements."""
     return any(MOST_YZ in grid[1:] for grid, _, _ in launches)
-
-
-def bounds_of(form: Form, box: tuple[range, ...]) -> list[int]:
-    """The arguments that say the box; see `gpu_loops.bounds_of`."""
-    found = []
-    for start, axis in zip(form.starts, box, strict=True):
-        found += [axis.start] if start is None else []
-        found += [len(axis)] + ([axis.step] if form.strided else [])
-    return found
 
 
 def grid_of(box: tuple[range, ...], rows: int, size: int = BLOCK) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -15,21 +15,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf.kernels import gpu_loops
 from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import BodySignature
 from stf.kernels.captured import Captured, around_key
 from stf.kernels.compile.python import intrinsics
-from stf.kernels.gpu_loops import Argument, described, dtype_of, kept_key, scope_of, symbol_of, values_of
+from stf.kernels.gpu_loops import (
+    INT64,
+    described,
+    device_function,
+    dtype_of,
+    keys_of,
+    scope_for,
+    symbol_of,
+    values_of,
+)
 from stf.kernels.gpu_tasks import GpuLaunches, Launch, Scratch, blocks_at_once, inputs_of, load
 from stf.kernels.hierarchy import Hierarchy, hw_scope
-from stf.kernels.loops import ArrayType
+from stf.kernels.loops import scope_of
+from stf.kernels.nest import Argument, ArrayType
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
+from stf.kernels.writers.numba_cuda import NOT_NEGATIVE
+from stf.kernels.writers.writer import Lines
 from stf.places.partition import Part
 
 __all__ = ["BLOCKS_EACH", "USUAL", "concurrency_at", "plan_threads", "with_widths"]
 
-FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
+FLOAT64 = np.dtype(np.float64)
 WARP, MAX_THREADS = 32, 1024
 SHARED_BYTES = 48 << 10  # of a block, without asking for more
 WORD = 8  # bytes, of memory that groups share
@@ -221,23 +232,18 @@ def kernel_of(
     """Return the kernel of a body: it finds out which thread it is, and calls it."""
     around = Captured(threads.fn, signature.where)
     how = (mapping._replace(sizes=()), ratios(mapping), signature.kinds, tuple(arrays), symbol)
-    key: Any = (threads.fn.__code__, around_key(around), gpu_loops.keys_of(arguments), *how)
+    key: Any = (threads.fn.__code__, around_key(around), keys_of(arguments), *how)
     found = known.get(key)
     if found is not None:
         return found
-    count = len(signature.extra)
-    text = source(mapping, signature.kinds, len(arrays), arguments[:count], arguments[count:])
-    cuda = intrinsics()
-    scope: dict[str, Any] = {"_stf_cuda": cuda, "_stf_numpy": np}
-    scope.update({what: gpu_loops.device_function(value) for one in arguments for what, value in one.constants})
+    text = thread_text(mapping, signature, len(arrays), arguments)
+    cuda, scope = intrinsics(), scope_for(arguments)
     waits = {f"_stf_wait{i}": waiting_for(kind, mapping.sizes[i]) for i, kind in enumerate(mapping.barriers) if kind}
-    body = types.FunctionType(
-        threads.fn.__code__, {**scope_of(threads.fn, around), **scope, **waits}, symbol_of(symbol)
-    )
-    scope["_stf_body"] = cuda.jit(device=True)(body)
+    of_body = {**scope_of(threads.fn, around, device_function), **scope, **waits}
+    scope["_stf_body"] = cuda.jit(device=True)(types.FunctionType(threads.fn.__code__, of_body, symbol_of(symbol)))
     exec(compile(text, f"<kernel of {threads.fn.__name__}>", "exec"), scope)
     numbers = [*map(dtype_of, values_of(arguments)), *[INT64] * len(mapping.sizes)]
-    found = described(scope["_stf_kernel"], [*[INT64] * 3, *arrays, *numbers], symbol_of(symbol), kept_key((text, key)))
+    found = described(scope["_stf_kernel"], [*[INT64] * 3, *arrays, *numbers], symbol_of(symbol), (text, key))
     found.cooperative = "device" in mapping.barriers
     known[key] = found
     return found
@@ -249,47 +255,40 @@ def ratios(mapping: Mapping) -> tuple[int, ...]:
     return tuple(size if wait == "warp" or words else 0 for size, wait, words in kept)
 
 
-def source(
-    mapping: Mapping, kinds: tuple[str, ...], count: int, before: list[Argument], captures: list[Argument]
-) -> str:
-    """The text of the kernel."""
-    levels = range(len(mapping.sizes))
-    numbers = [name for one in (*before, *captures) for name in one.names]
+def thread_text(mapping: Mapping, signature: BodySignature, count: int, arguments: list[Argument]) -> str:
+    """Return the text of the kernel of `count` arrays: those of the body, then memory, then counters of barriers."""
+    levels, lines = range(len(mapping.sizes)), Lines()
     widths = [f"_stf_width{i}" for i in levels]
-    arrays = [f"_stf_a{i}" for i in range(count)]
-    parameters = ["_stf_first", "_stf_step", "_stf_count", *arrays, *numbers, *widths]
-    lines = [f"def _stf_kernel({', '.join(parameters)}):", "    _stf_t = _stf_cuda.threadIdx.x"]
-    lines.append(f"    _stf_g = (_stf_cuda.blockIdx.x * {mapping.threads} + _stf_t) & {gpu_loops.NOT_NEGATIVE}")
-    own = count - sum(map(bool, mapping.device)) - mapping.barriers.count("device")
+    of_barriers = iter(range(count - mapping.barriers.count("device"), count))
+    of_memory = iter(range(count - mapping.barriers.count("device") - sum(map(bool, mapping.device)), count))
     memory, barriers = [], []
+    numbers = [name for one in arguments for name in one.names]
+    parameters = ["_stf_first", "_stf_step", "_stf_count", *[f"_stf_a{i}" for i in range(count)], *numbers, *widths]
+    lines.open(f"def _stf_kernel({', '.join(parameters)}):")
+    lines.put("_stf_t = _stf_cuda.threadIdx.x")
+    lines.put(f"_stf_g = (_stf_cuda.blockIdx.x * {mapping.threads} + _stf_t) & {NOT_NEGATIVE}")
     for i in levels:
         if mapping.shared[i]:
-            rows = mapping.threads // mapping.sizes[i]
-            lines.append(f"    {MEMORY}{i} = _stf_cuda.shared.array(({rows}, {mapping.shared[i]}), _stf_numpy.float64)")
+            shape = f"({mapping.threads // mapping.sizes[i]}, {mapping.shared[i]})"
+            lines.put(f"{MEMORY}{i} = _stf_cuda.shared.array({shape}, _stf_numpy.float64)")
             memory.append(f"{MEMORY}{i}[_stf_t // {mapping.sizes[i]}]")
         elif mapping.device[i]:
-            memory.append(f"_stf_a{own}[{group_of(i)}]")
-            own += 1
-    lines.append("    if _stf_g < _stf_count:")
-    lines.append("        _stf_left = _stf_g")
-    for i in reversed(levels):
-        if i:
-            lines.append(f"        _stf_rank{i} = _stf_left % _stf_width{i}")
-            lines.append(f"        _stf_left = _stf_left // _stf_width{i}")
-    lines.append("        _stf_rank0 = _stf_first + _stf_step * _stf_left")
-    for i in levels:
+            memory.append(f"_stf_a{next(of_memory)}[{group_of(i)}]")
         if mapping.barriers[i] == "device":
-            size = " * ".join(f"_stf_width{inner}" for inner in range(i, len(levels)))
-            barriers.append(f"(_stf_a{own}, {group_of(i)}, ({size}) // {mapping.threads})")
-            own += 1
+            blocks = f"({' * '.join(widths[i:])}) // {mapping.threads}"
+            barriers.append(f"(_stf_a{next(of_barriers)}, {group_of(i)}, {blocks})")
         elif mapping.barriers[i]:
             barriers.append("0")
-    values = [f"_stf_a{i}[()]" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(kinds)]
-    ranks = [f"_stf_rank{i}" for i in levels]
-    first, last = [one.text for one in before], [one.text for one in captures]
-    given = [*ranks, *values, *first, *widths, *memory, *barriers, *last]
-    lines.append(f"        _stf_body({', '.join(given)})")
-    return "\n".join(lines) + "\n"
+    lines.open("if _stf_g < _stf_count:")
+    lines.put("_stf_left = _stf_g")
+    for i in reversed(levels[1:]):
+        lines.put(f"_stf_rank{i} = _stf_left % _stf_width{i}", f"_stf_left = _stf_left // _stf_width{i}")
+    lines.put("_stf_rank0 = _stf_first + _stf_step * _stf_left")
+    values = [f"_stf_a{i}[()]" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(signature.kinds)]
+    texts, extras = [one.text for one in arguments], len(signature.extra)
+    given = [*[f"_stf_rank{i}" for i in levels], *values, *texts[:extras], *widths, *memory, *barriers, *texts[extras:]]
+    lines.put(f"_stf_body({', '.join(given)})")
+    return lines.text
 
 
 def group_of(level: int) -> str:

@@ -21,6 +21,7 @@ from stf.kernels.gpu_tasks import GpuLaunches
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, concurrency_at, plan_threads, with_widths
 from stf.kernels.hierarchy import Hierarchy, con, par
 from stf.kernels.loop_tasks import CpuBody, LoopTask, compile_now
+from stf.kernels.nest import ArrayType, Axis, LoopNest
 from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
 from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_cpu
@@ -198,7 +199,7 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
     outer = threads.outer(widths[0], group.outer, where)
     part = Part((*outer, *map(range, widths[1:])))
     values = [loops.jitted(value) for value in signature.captured.values]
-    memory = [loops.ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
+    memory = [ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
     arrays = [expected(item) for item in items]
     around = Captured(threads.fn, where)
     last = [*map(default_of, (*signature.extra, *widths)), *memory, *map(default_of, values)]
@@ -211,9 +212,8 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
         run = BarrierTask(thread.call, part, threads.barriers, numbers)
     else:
         strided = any(getattr(axis, "axis", axis).step != 1 for axis in outer)
-        starts = (None, *[0] * len(widths[1:]))
-        form = loops.Form(len(widths), starts, signature.kinds, len(last), strided=strided)
-        loop = loops.loop_for(threads.fn, around, form)
+        axes = (Axis(None, None, strided), *[Axis(0, None, strided)] * len(widths[1:]))
+        loop = loops.loop_for(threads.fn, around, LoopNest(axes, len(widths), signature.kinds, len(last)))
         compile_now(loop, [*[0, 0, 1] * len(widths), *arrays, *last], where)
         explanation = Explanation(threads.fn, signature.kinds, [], []) if config.validate else None
         run = LoopTask(loop, part, [], len(items), (), explanation)

@@ -11,9 +11,10 @@ import numpy as np
 from stf._engine.access import DataHandle
 from stf.kernels.body_checks import returns_of
 from stf.kernels.compile.contributions import Taken
+from stf.kernels.nest import Contribution
 from stf.values.reducers import Reducer, as_reducer, reducer
 
-__all__ = ["Contribution", "Reduction", "accumulator", "contribution_to", "reduction", "taken_by"]
+__all__ = ["Reduction", "accumulator", "contribution_to", "reduction", "taken_by"]
 
 WIDENED: tuple[Any, ...] = (reducer.sum, reducer.product)
 RULES: dict[Any, str] = {
@@ -39,31 +40,6 @@ class Reduction(NamedTuple):
     access: Any
     op: Reducer
     accumulates: bool
-
-
-class Contribution(NamedTuple):
-    """A scalar that a body contributes to by what it returns.
-
-    Attributes
-    ----------
-    item : Reduction
-    function : callable
-        The operator on two numbers, to be compiled.
-    dtype : dtype
-        What is combined in.
-    taken : Taken
-        How contributions are converted to that.
-    """
-
-    item: Reduction
-    function: Callable[[Any, Any], Any]
-    dtype: np.dtype[Any]
-    taken: Taken
-
-    @property
-    def neutral(self) -> Any:
-        """The number that changes nothing."""
-        return np.asarray(self.item.op.neutral(self.dtype), self.dtype)[()]
 
 
 def contribution_to(item: Reduction) -> Contribution:
