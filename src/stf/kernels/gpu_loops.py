@@ -49,7 +49,7 @@ def argument(name: str, value: Any, where: str) -> Argument:
     if isinstance(number, complex | np.complexfloating):
         kind = "complex64" if isinstance(number, np.complex64) else "complex128"
         parts = (number.real, number.imag)
-        return Argument(f"_stf_numpy.{kind}(complex({name}_re, {name}_im))", (f"{name}_re", f"{name}_im"), parts)
+        return Argument(f"_stf_numpy.{kind}(_stf_complex({name}_re, {name}_im))", (f"{name}_re", f"{name}_im"), parts)
     if isinstance(number, bool | int | float | np.number | np.bool_):
         return Argument(name, (name,), (value,))
     if isinstance(value, tuple):
@@ -143,7 +143,7 @@ def scope_of_body(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
 
 def scope_for(arguments: list[Argument], results: Sequence[Contribution] = ()) -> dict[str, Any]:
     """Return the global variables of the text of a kernel, but for those of its body."""
-    scope: dict[str, Any] = {"_stf_cuda": intrinsics(), "_stf_numpy": np}
+    scope: dict[str, Any] = {"_stf_cuda": intrinsics(), "_stf_numpy": np, "_stf_complex": complex}
     scope.update({f"_stf_op{i}": device_function(result.function) for i, result in enumerate(results)})
     scope.update({f"_stf_dtype{i}": result.dtype for i, result in enumerate(results)})
     scope.update({what: device_function(value) for one in arguments for what, value in one.constants})
