@@ -188,16 +188,7 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: boo
             )
     of_device = 0 if is_automatic and hierarchy.levels[0].scope != hw_scope.thread else -1
     grouped = [sizes[i] for i in levels if i != of_device and (i in barriers or hierarchy.levels[i].nbytes)]
-    of_blocks = [size for size in grouped if not is_of_warp(size)]
-    fitting = [size for size in of_blocks if size <= MAX_THREADS]
-    if fitting:
-        threads = min(fitting)
-        if any(size % threads for size in of_blocks):
-            threads = largest_divisor(math.gcd(*of_blocks))
-    elif of_blocks:
-        threads = largest_divisor(math.gcd(*of_blocks))
-    else:
-        threads = USUAL
+    threads = threads_for(grouped)
     kinds = []
     for i in levels:
         inside = "warp" if is_of_warp(sizes[i]) else "block" if sizes[i] == threads else "device"
@@ -209,6 +200,17 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: boo
     return Mapping(
         threads, sizes, tuple(kinds), tuple(shared), tuple(0 if s else w for s, w in zip(shared, words, strict=True))
     )
+
+
+def threads_for(sizes: list[int]) -> int:
+    """Return the threads of a block, for groups of these sizes: the smallest that fits, if it divides the others."""
+    of_blocks = [size for size in sizes if not is_of_warp(size)]
+    if not of_blocks:
+        return USUAL
+    least = min(of_blocks)
+    if least <= MAX_THREADS and not any(size % least for size in of_blocks):
+        return least
+    return largest_divisor(math.gcd(*of_blocks))
 
 
 def is_of_warp(size: int) -> bool:
