@@ -5,11 +5,13 @@ import pytest
 from helpers import is_cuda, on_stand_in
 
 import stf
-from stf.kernels import cpp_loops
+from stf.kernels.body_arguments import BodySignature
+from stf.kernels.captured import Captured
 from stf.kernels.compile.nvrtc import compiler
 from stf.kernels.cpp_bodies import function_of_lambda
-from stf.kernels.gpu_loops import argument
-from stf.kernels.loops import ArrayType, Form
+from stf.kernels.gpu_loops import argument, kernel_for
+from stf.kernels.nest import ArrayType, Axis
+from stf.kernels.writers.cuda_cpp import OPERATORS
 
 AXPY = "[](size_t i, auto x, auto y, double a) { y(i) += a * x(i); }"
 CAPABILITIES = [(8, 0), (9, 0), (10, 0)]
@@ -218,12 +220,15 @@ def test_what_is_no_lambda(text):
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=str)
-@pytest.mark.parametrize("op", list(cpp_loops.OPERATORS), ids=lambda op: op.name)
+@pytest.mark.parametrize("op", list(OPERATORS), ids=lambda op: op.name)
 def test_reductions_compile_without_a_gpu(nvrtc, op, capability):
     dtype = np.dtype("i4")
-    form = Form(2, (0, None), ("array",), 1, (op.of_scalars,), True)
+    body = function_of_lambda("[](size_t i, size_t j, auto x, auto& s, double a) { s = s + x(i, j) * a; }")
+    with stf.context(devices="cpu") as ctx:
+        x, s = ctx.logical_data_zeros((2, 3), dtype), ctx.logical_data_zeros((), dtype)
+        signature = BodySignature(body, Captured(body, "the body"), (x.read(), s.reduce(op)), (2.0,), "the body")
+    nest = signature.nest((Axis(0, None, True), Axis(None, None, True)), 2)
     arrays = [ArrayType(dtype, 2, "A", True), ArrayType(dtype, 1, "C", False)]
     numbers = [argument("_stf_x0", 2.0, ""), argument("_stf_neutral0", np.int32(0), "")]
-    body = "[](size_t i, size_t j, auto x, auto& s, double a) { s = s + x(i, j) * a; }"
-    kernel = cpp_loops.kernel_for(body, form, (False, True), (op,), arrays, numbers, "add up", 0, "the body")
+    kernel = kernel_for(signature, nest, arrays, numbers, "add up", 0)
     assert len(kernel.user_object.image(capability)) > 1000

@@ -32,31 +32,22 @@ def images(monkeypatch):
         assert min(sizes) > 200
         found.append(kernel.name)
 
-    def planned_for_gpus(construct, plan_loop):
-        plan = construct.plan
+    def compiled_for_both(construct):
+        loop = construct.loop
 
-        def both(self, builder, body, captured, items, where):
-            plan_loop(builder, body, captured, items, where)
-            return plan(self, builder, body, captured, items, where)
+        def both(self, task, over, signature):
+            self.kernel(task, over, signature)
+            return loop(self, task, over, signature)
 
-        monkeypatch.setattr(construct, "plan", both)
+        monkeypatch.setattr(construct, "loop", both)
 
     monkeypatch.setattr(gpu_tasks, "load", load)
     monkeypatch.setattr(gpu_threads, "load", load)
+    monkeypatch.setattr(gpu_threads, "concurrency_at", lambda task: SMS)
     for module in (gpu_tasks, gpu_threads):
         monkeypatch.setattr(module, "blocks_at_once", lambda kernel, task, threads: SMS * (2048 // threads))
-    planned_for_gpus(
-        Elements,
-        lambda builder, body, captured, items, where: gpu_tasks.plan_loop(
-            builder.task, body, captured, builder.over, items, builder.extra, where
-        ),
-    )
-    planned_for_gpus(
-        Threads,
-        lambda builder, body, captured, items, where: gpu_threads.plan_threads(
-            builder.task, body, captured, *builder.over, items, builder.extra, SMS, where
-        ),
-    )
+    compiled_for_both(Elements)
+    compiled_for_both(Threads)
     return found
 
 

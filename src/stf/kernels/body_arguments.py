@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from typing import Any
@@ -9,15 +10,82 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access
-from stf.kernels.captured import Captured
-from stf.kernels.loops import ArrayType, compiler
-from stf.kernels.reductions import Reduction
+from stf.kernels.captured import Captured, around_key
+from stf.kernels.cpp_bodies import cpp_text
+from stf.kernels.loops import compiler
+from stf.kernels.nest import ArrayType, Axis, Contribution, LoopNest
+from stf.kernels.reductions import Reduction, contribution_to
 from stf.values.params import Param
 from stf.values.reducers import reducer
 
-__all__ = ["accessed", "default_of", "expected", "is_number", "is_returned", "kind_of", "must_suit", "must_take"]
+__all__ = [
+    "BodySignature",
+    "accessed",
+    "default_of",
+    "expected",
+    "is_number",
+    "is_returned",
+    "kind_of",
+    "must_suit",
+    "must_take",
+]
 
 READ = 1
+
+
+class BodySignature:
+    """What a body takes and returns, for each compiler alike.
+
+    Attributes
+    ----------
+    body : function
+        Takes indices or a hierarchy, what it gets for each of `parameters`, then `extra`.
+    captured : Captured
+        The variables around it.
+    items : tuple of Access or Reduction
+        The arguments of the task, without tokens.
+    parameters : tuple of Access or Reduction
+        Those of them that the body has a parameter for.
+    kinds : tuple of str
+        What it gets for each of these; see `kind_of`.
+    extra : tuple
+        Further arguments: numbers, tuples of numbers, parameters of a graph.
+    where : str
+        What messages call the body.
+    """
+
+    def __init__(
+        self,
+        body: types.FunctionType,
+        captured: Captured,
+        items: tuple[Any, ...],
+        extra: tuple[Any, ...],
+        where: str,
+    ) -> None:
+        self.body, self.captured, self.where = body, captured, where
+        self.items, self.extra = items, extra
+        self.parameters = tuple([item for item in items if not is_returned(item)])
+        self.kinds = tuple(map(kind_of, self.parameters))
+
+    @property
+    def in_cpp(self) -> str | None:
+        """The body's text, if it is written in C++."""
+        return cpp_text(self.body)
+
+    @functools.cached_property
+    def results(self) -> tuple[Contribution, ...]:
+        """The scalars that the body contributes to by what it returns; TypeError if one has no operator of numbers."""
+        return tuple(contribution_to(item) for item in self.items if is_returned(item))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What is compiled of the body, and of variables around it."""
+        order = [(is_returned(item), getattr(item, "op", None)) for item in self.items] if self.in_cpp else ()
+        return self.body.__code__, around_key(self.captured), tuple(order)
+
+    def nest(self, axes: tuple[Axis, ...], ndim: int, coordinates: Any = None) -> LoopNest:
+        """Return the loops that run the body."""
+        return LoopNest(axes, ndim, self.kinds, len(self.extra), self.results, coordinates)
 
 
 def accessed(item: Any) -> Any:
@@ -66,9 +134,10 @@ def must_take(body: types.FunctionType, count: int, first: str, where: str) -> N
         )
 
 
-def must_suit(captured: Captured, extra: tuple[Any, ...], where: str) -> None:
+def must_suit(signature: BodySignature) -> None:
     """Raise TypeError if a kernel for a CPU cannot have a variable around a body, or one of `args`."""
     compiler()  # which may not be there
+    captured, extra, where = signature.captured, signature.extra, signature.where
     for value in (*captured.values, *extra):
         if isinstance(value, Param):
             must_be_real(value, where)

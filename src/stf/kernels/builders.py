@@ -13,7 +13,7 @@ from stf._engine.access import Access
 from stf._engine.task import make_access_like
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
-from stf.kernels.body_arguments import accessed
+from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
@@ -97,9 +97,13 @@ class KernelBuilder:
         refuse_undeclared(body, task)
         captured = Captured(body, where)
         self.extra = tuple([as_known(value, f"{where} gets args=") for value in self.extra])
-        found = self.construct.plan(self, body, captured, items, where)
-        plan: Plan = found[0]
-        plan.run(task, self.arguments, found[1])
+        signature = BodySignature(body, captured, items, self.extra, where)
+        enqueues: cython.bint = task.engine.place(task.where).enqueues
+        made = (self.construct.kernel if enqueues else self.construct.loop)(task, self.over, signature)
+        plan: Plan = Plan(task, body, self.over, self.arguments, self.extra, made.submit)
+        plan = made.planned(plan, self.arguments)
+        plan.is_for = self.construct.holds_for(task, self.over)
+        plan.run(task, self.arguments, made.numbers)
         remember(plan, body, captured)
         return 0
 

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from stf import config
-from stf.kernels import gpu_tasks, loops
-from stf.kernels.body_arguments import accessed, default_of, expected, is_returned, kind_of, must_suit, must_take
-from stf.kernels.body_checks import must_contribute, must_store
+from stf.kernels import loops
+from stf.kernels.body_arguments import BodySignature, default_of, expected, is_returned, must_suit, must_take
+from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
 from stf.kernels.bounds import Explanation
-from stf.kernels.captured import Captured
+from stf.kernels.compile.python import intrinsics
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
+from stf.kernels.gpu_tasks import GpuLaunches, plan_loop
 from stf.kernels.index_spaces import IndexSpace
-from stf.kernels.loop_tasks import LoopTask, Target, compile_now, is_cut_along_first, submit_kernel
-from stf.kernels.plans import Plan
-from stf.kernels.reductions import Reduction, accumulator, scalar_operator, taken_by
+from stf.kernels.loop_tasks import CpuBody, LoopTask, Target, compile_now, is_cut_along_first
+from stf.kernels.nest import Axis
+from stf.kernels.reductions import Reduction
 from stf.places.partition import Part
 
 __all__ = ["Elements"]
@@ -61,76 +62,51 @@ class Elements:
             arrays = tuple(None if isinstance(item, Reduction) else item for item in given)
             must_store(body, ndim, arrays, where, space.part.size <= 1)
 
-    def plan(
-        self, builder: Any, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
-    ) -> tuple[Plan, tuple[Any, ...]]:
-        """The plan, and the numbers that the kernel gets now.
+    def holds_for(self, task: Any, over: IndexSpace) -> None:
+        """Return None: a plan holds for whichever task has such a space."""
 
-        Raises
-        ------
-        TypeError
-            The body cannot be compiled; the message shows its line.
-        """
-        task, space, extra = builder.task, builder.over, builder.extra
-        if task.context.engine.places[task.where].enqueues:
-            launches, numbers = gpu_tasks.plan_loop(task, body, captured, space, items, extra, where)
-            plan = Plan(task, body, space, builder.arguments, extra, launches.submit_chain)
-            return launches.planned(plan, builder.arguments), numbers
-        if cpp_text(body) is not None:
+    def kernel(self, task: Any, space: IndexSpace, signature: BodySignature) -> GpuLaunches:
+        """Return the body as a kernel for a GPU; TypeError with its line if it cannot be compiled."""
+        must_not_fail(signature.body, signature.where)
+        if signature.in_cpp is None:
+            intrinsics()  # which may not be there
+        return plan_loop(task, signature, space)
+
+    def loop(self, task: Any, space: IndexSpace, signature: BodySignature) -> CpuBody:
+        """Return the body as a loop for a CPU; TypeError with its line if it cannot be compiled."""
+        if signature.in_cpp is not None:
             raise TypeError(
-                f"{where} is C++, which runs on CUDA devices alone, and its place is {task.place_name}; write it in "
-                "Python, which runs on both"
+                f"{signature.where} is C++, which runs on CUDA devices alone, and its place is {task.place_name}; "
+                "write it in Python, which runs on both"
             )
-        must_suit(captured, extra, where)
-        run = loop_task(body, captured, space, items, extra, where)
-
-        def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
-            submit_kernel(task, run.at(task.context._driver), numbers)
-
-        numbers = (*extra, *map(loops.jitted, captured.values))
-        return Plan(task, body, space, builder.arguments, extra, submit), numbers
+        must_suit(signature)
+        return CpuBody(loop_task(signature, space), signature)
 
 
-def loop_task(
-    body: types.FunctionType,
-    captured: Captured,
-    space: IndexSpace,
-    items: tuple[Any, ...],
-    extra: tuple[Any, ...],
-    where: str,
-) -> LoopTask:
-    """The body as a compiled loop for a CPU."""
+def loop_task(signature: BodySignature, space: IndexSpace) -> LoopTask:
+    """Return the body as a compiled loop for a CPU."""
+    items, part, captured, results = signature.items, space.part, signature.captured, signature.results
     targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(items) if isinstance(item, Reduction)]
-    returned = [target for target in targets if is_returned(items[target.position])]
-    parameters = [item for item in items if not is_returned(item)]
-    kinds = tuple(map(kind_of, parameters))
-    operators = tuple(scalar_operator(target.op) for target in returned)
-    own = [accessed(items[target.position]).data.core.layout.dtype for target in returned]
-    dtypes = [accumulator(target.op, dtype) for target, dtype in zip(returned, own, strict=True)]
-    part = space.part
-    strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
-    least = None if strided or not is_cut_along_first(part) or part[0].start < 0 else min(part[0].start, 2)
-    contributed = tuple(taken_by(target.op, *two) for target, *two in zip(returned, dtypes, own, strict=True))
-    form = loops.Form(space.ndim, known_starts(part), kinds, len(extra), operators, contributed, strided, least)
-    loop = loops.loop_for(body, captured, form, space.coordinates)
-    space_arguments = () if space.coordinates is None else (space.parameters,)
-    results: list[Any] = []
-    for dtype in dtypes:
-        results += [np.zeros((), dtype)[()], loops.ArrayType(dtype, 1, "C", False)]
-    bounds = [0, 0, 1] * len(part)
-    arrays = [expected(item) for item in parameters]
-    given = map(default_of, (*extra, *map(loops.jitted, captured.values)))
-    last = [*space_arguments, *results, *([0] if results else [])]
-    compile_now(loop, [*bounds, *arrays, *given, *last], where)
+    nest = signature.nest(axes_of(part), space.ndim, space.coordinates)
+    loop = loops.loop_for(signature.body, captured, nest)
+    parameters = () if space.coordinates is None else (space.parameters,)
+    last: list[Any] = [*signature.extra, *map(loops.jitted, captured.values)]
+    arguments = [*[0, 0, 1] * len(part), *map(expected, signature.parameters), *map(default_of, last), *parameters]
+    for result in results:
+        arguments += [np.zeros((), result.dtype)[()], result.partials]
+    compile_now(loop, [*arguments, *([0] if results else [])], signature.where)
     explanation = None
     if config.validate:
         around = captured.names, captured.values
-        explanation = Explanation(body, kinds, *around, space.coordinates, space.parameters)
-    return LoopTask(loop, part, targets, len(items), space_arguments, explanation)
+        explanation = Explanation(signature.body, signature.kinds, *around, space.coordinates, space.parameters)
+    return LoopTask(loop, part, targets, len(items), parameters, explanation)
 
 
-def known_starts(part: Part) -> tuple[int | None, ...]:
-    """Where the loops over the axes begin that are not cut, if that is compiled in."""
+def axes_of(part: Part) -> tuple[Axis, ...]:
+    """Return the loops over a part: of one box that is cut along its first axis, where the others begin is known."""
+    strided = any(getattr(axis, "axis", axis).step != 1 for axis in part)  # of tiles: the axis that they tile
     if not is_cut_along_first(part):
-        return (None,) * len(part)
-    return (None, *[axis.start if axis.start in KNOWN_STARTS else None for axis in part[1:]])
+        return (Axis(None, None, strided),) * len(part)
+    least = None if strided or part[0].start < 0 else min(part[0].start, 2)
+    starts = [axis.start if axis.start in KNOWN_STARTS else None for axis in part[1:]]
+    return (Axis(None, least, strided), *[Axis(start, None, strided) for start in starts])

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf.kernels import cpp_loops, gpu_loops
+from stf.kernels import gpu_loops
 from stf.kernels.arguments import Kernel
-from stf.kernels.body_arguments import accessed, expected, is_returned, kind_of
-from stf.kernels.body_checks import must_not_fail
+from stf.kernels.body_arguments import BodySignature, accessed, expected, is_returned, kind_of
 from stf.kernels.captured import Captured
 from stf.kernels.compile.contributions import reason_in
-from stf.kernels.compile.python import intrinsics
 from stf.kernels.compile.reduced_arrays import ATOMIC
-from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.foreign_kernels import order_of
-from stf.kernels.gpu_loops import BLOCK, Argument, argument
-from stf.kernels.index_spaces import IndexSpace
+from stf.kernels.gpu_loops import argument, values_of
+from stf.kernels.index_spaces import MAX_NDIM, IndexSpace
 from stf.kernels.kernel_task import KernelTask
 from stf.kernels.launching import Config
-from stf.kernels.loops import ArrayType, Form
+from stf.kernels.nest import Argument, ArrayType, Axis, LoopNest
 from stf.kernels.plans import Plan
-from stf.kernels.reductions import Reduction, accumulator, scalar_operator, taken_by
+from stf.kernels.reductions import Reduction
+from stf.kernels.writers.numba_cuda import BLOCK
 from stf.places.table import cuda_context_at
 
-__all__ = ["GpuLaunches", "blocks_at_once", "plan_loop"]
+__all__ = [
+    "GpuLaunches",
+    "KernelInputs",
+    "Launch",
+    "Scratch",
+    "array_of",
+    "blocks_at_once",
+    "inputs_of",
+    "load",
+    "plan_loop",
+]
 
 MOST_X, MOST_YZ = (1 << 31) - 1, 65535  # blocks along an axis of a grid
 MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape alone
@@ -36,55 +44,95 @@ ROWS, LARGE = 4, 1 << 22  # elements of a thread along the last axis but one, in
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
 
+class Launch(NamedTuple):
+    """One launch of a kernel: the grid, the block, and the integers that say which part of the elements, or threads."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    bounds: list[int]
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks the grid has."""
+        return math.prod(self.grid)
+
+
+class Scratch(NamedTuple):
+    """Memory that a task has for itself, and whether it has to be 0."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_zero: bool = False
+
+
+class KernelInputs(NamedTuple):
+    """What a kernel gets for what a body takes and reads.
+
+    Attributes
+    ----------
+    held : list of LogicalData
+        The arrays around the body.
+    arrays : list of ArrayType
+        The data that the body has parameters for, then `held`.
+    arguments : list of Argument
+        The further arguments of the body, then the variables around it.
+    """
+
+    held: list[Any]
+    arrays: list[ArrayType]
+    arguments: list[Argument]
+
+
 class GpuLaunches:
     """A compiled body, and the launches of a task that runs it.
 
     Attributes
     ----------
     kernel : Kernel
-    launches : list of (tuple, tuple, list)
-        Grid, block, and the integers that say which part of the elements, or threads.
+    launches : list of Launch
+    inputs : KernelInputs
     constants : tuple
         Numbers that the kernel gets last.
-    held : list of LogicalData
-        Arrays of the body's closure.
-    scratch : list of (tuple, dtype, bool)
-        Shape and type of memory that the task has for itself, and whether it has to be 0.
-    combine, neutral
-        The kernel that combines the results of blocks, which are in `scratch`, and its numbers.
+    scratch : list of Scratch
+    combine : Kernel or None
+        The kernel that combines the results of blocks, which are in `scratch`.
+    neutral : tuple
+        Its numbers.
+    numbers : tuple
+        What the kernel gets now for `inputs.arguments`.
     """
 
     def __init__(
         self,
         kernel: Kernel,
-        launches: list[Any],
+        launches: list[Launch],
+        inputs: KernelInputs,
         constants: tuple[Any, ...],
-        held: list[Any],
-        scratch: list[Any],
+        scratch: list[Scratch],
         combine: Kernel | None = None,
         neutral: tuple[Any, ...] = (),
     ) -> None:
         self.kernel = kernel
         self.launches = launches
+        self.held = inputs.held
         self.constants = constants
-        self.held = held
         self.scratch = scratch
         self.combine = combine
         self.neutral = neutral
+        self.numbers = values_of(inputs.arguments)
 
     def planned(self, plan: Plan, arguments: tuple[Any, ...]) -> Plan:
-        """The plan, which says the launch if that is all that the task does."""
+        """Return the plan, which says the launch if that is all that the task does."""
         if len(self.launches) != 1 or self.held or self.scratch:
             return plan
         if any(isinstance(item, Reduction) or item.data.core.token for item in arguments):
             return plan
-        grid, block, numbers = self.launches[0]
-        return plan.launches(self.kernel, Config(grid, block, 0), tuple(numbers), self.constants)
+        grid, block, bounds = self.launches[0]
+        return plan.launches(self.kernel, Config(grid, block, 0), tuple(bounds), self.constants)
 
-    def submit_chain(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
+    def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
         """Submit a task of several launches, with these numbers of the body's."""
         context = task.context
-        numbers = (*numbers, *self.constants)
         returned = [item.access for item in items if is_returned(item)]
         held = [handle.read() for handle in self.held]
         accesses = [*[accessed(item) for item in items if not is_returned(item)], *held]
@@ -99,115 +147,88 @@ class GpuLaunches:
             for access, (_, _, is_zero) in zip(scratch, self.scratch, strict=True):
                 if is_zero:
                     fill(chain, access, 0, context, "a barrier")
-            first = 0
             for grid, block, bounds in self.launches:
-                base = [first] if returned else []
-                chain.launch(self.kernel, grid, block, (*bounds, *base, *accesses, *scratch, *numbers))
-                first += blocks_of(grid)
+                chain.launch(self.kernel, grid, block, (*bounds, *accesses, *scratch, *numbers, *self.constants))
             if returned:
-                chain.launch(self.combine, 1, BLOCK, (first, *scratch, *returned, *self.neutral))
+                blocks = sum(launch.blocks for launch in self.launches)
+                chain.launch(self.combine, 1, BLOCK, (blocks, *scratch, *returned, *self.neutral))
 
 
-def blocks_of(grid: int | tuple[int, ...]) -> int:
-    """How many blocks a grid has."""
-    return grid if isinstance(grid, int) else math.prod(grid)
-
-
-def plan_loop(
-    task: Any,
-    body: types.FunctionType,
-    captured: Captured,
-    space: IndexSpace,
-    items: tuple[Any, ...],
-    extra: tuple[Any, ...],
-    where: str,
-) -> tuple[GpuLaunches, tuple[Any, ...]]:
-    """Compile a body that runs for each element of a space at a GPU.
-
-    Parameters
-    ----------
-    task : Task
-        Which has not begun.
-    body : function
-        Takes the indices, what `items` give, and `extra`.
-    captured : Captured
-        The variables around the body.
-    space : IndexSpace
-    items : list of Access or Reduction
-    extra : tuple
-        Further arguments.
-    where : str
-        What messages call the body.
-
-    Returns
-    -------
-    launches : GpuLaunches
-    numbers : tuple
-        The numbers of `extra` and of the variables around the body.
+def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaunches:
+    """Compile a body that runs for each element of a space at a GPU, where a task that has not begun runs.
 
     Raises
     ------
     TypeError
         The body cannot be compiled, or takes what kernels cannot have.
     """
-    must_not_fail(body, where)
-    in_cpp = cpp_text(body)
-    if in_cpp is None:
-        intrinsics()  # which may not be there
-    context = task.context
-    returned = [item for item in items if is_returned(item)]
-    parameters = [item for item in items if not is_returned(item)]
-    operators = tuple(scalar_operator(item.op) for item in returned)
-    free = list(zip(captured.variables, captured.values, strict=True))
-    held = [context.logical_data(value) for _, value in free if type(value) is np.ndarray]
-    own = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
-    position = len(parameters)
-    for name, value in free:
-        if type(value) is np.ndarray:
-            own.append(Argument(f"_stf_a{position}", (), ()))
-            position += 1
-        else:
-            own.append(argument(name, value, where))
-    dtypes = [item.access.data.core.layout.dtype for item in returned]
-    partials = [accumulator(item.op, dtype) for item, dtype in zip(returned, dtypes, strict=True)]
-    neutral = [np.asarray(item.op.neutral(kind), kind)[()] for item, kind in zip(returned, partials, strict=True)]
-    constant = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
-    constant += [argument(f"_stf_neutral{i}", value, where) for i, value in enumerate(neutral)]
-    boxes = [box for box in space.part.boxes() if all(map(len, box))] or [(range(0),) * len(space.part)]
-    known = len(boxes) == 1
-    starts = tuple(axis.start if known and axis.start in KNOWN_STARTS else None for axis in boxes[0])
-    strided = any(axis.step != 1 for box in boxes for axis in box)
-    for item in parameters:
+    where, results = signature.where, signature.results
+    for item in signature.parameters:
         must_be_atomic(item, where)
-    contributed = tuple(taken_by(item.op, *two) for item, *two in zip(returned, partials, dtypes, strict=True))
-    form = Form(space.ndim, starts, tuple(map(kind_of, parameters)), len(extra), operators, contributed, strided)
-    results = [ArrayType(kind, 1, "C", False) for kind in partials]
-    accesses = [accessed(item) for item in parameters] + [handle.read() for handle in held]
-    arrays = [array_of(access) for access in accesses] + results
-    rows = 0 if returned else ROWS if min(math.prod(map(len, box)) for box in boxes) >= LARGE and len(starts) > 1 else 1
-    launches = [(*grid_of(box, rows), bounds_of(form, box)) for box in boxes]
-    if is_at_limit(launches):
-        rows = 0
-    arguments = [*own, *constant]
-    if in_cpp is None:
-        kernel = gpu_loops.kernel_for(body, captured, form, space.coordinates, arrays, arguments, task.symbol, rows)
-    else:
-        order, reducers = tuple(map(is_returned, items)), tuple(item.op for item in returned)
-        kernel = cpp_loops.kernel_for(in_cpp, form, order, reducers, arrays, arguments, task.symbol, rows, where)
-    load(kernel, context, task.where, where)
-    if not returned:  # where the code has another number of threads in it
-        smaller = [(*grid_of(box, rows, HALF), bounds_of(form, box)) for box in boxes]
+    inputs = inputs_of(task.context, signature)
+    coordinates = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
+    neutral = [argument(f"_stf_neutral{i}", result.neutral, where) for i, result in enumerate(results)]
+    boxes = [box for box in space.part.boxes() if all(map(len, box))] or [(range(0),) * len(space.part)]
+    nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates)
+    rows = rows_of(boxes, bool(results))
+    launches = launches_over(boxes, nest, rows)
+    rows = 0 if is_at_limit(launches) else rows
+    partials = [result.partials for result in results]
+    arguments = [*inputs.arguments, *coordinates, *neutral]
+    kernel = gpu_loops.kernel_for(signature, nest, [*inputs.arrays, *partials], arguments, task.symbol, rows)
+    load(kernel, task.context, task.where, where)
+    if not results:  # where the code has another number of threads in it
+        smaller = launches_over(boxes, nest, rows, HALF)
         if threads_at_once(kernel, task, HALF) > threads_at_once(kernel, task, BLOCK) and not is_at_limit(smaller):
             launches = smaller
-    constants = tuple(value for one in constant for value in one.values)
-    blocks = sum(blocks_of(grid) for grid, _, _ in launches)
-    scratch = [((blocks,), kind, False) for kind in partials]
-    combine, start = None, tuple(value for one in constant[len(constant) - len(neutral) :] for value in one.values)
-    if returned:
-        combine = combining(returned, operators, results)
-        load(combine, context, task.where, where)
-    found = GpuLaunches(kernel, launches, constants, held, scratch, combine, start)
-    return found, tuple(value for one in own for value in one.values)
+    combine = None
+    if results:
+        combine = gpu_loops.combining_kernel(results, [array_of(result.item.access) for result in results])
+        load(combine, task.context, task.where, where)
+    blocks = sum(launch.blocks for launch in launches)
+    scratch = [Scratch((blocks,), kind.dtype) for kind in partials]
+    constants = values_of([*coordinates, *neutral])
+    return GpuLaunches(kernel, launches, inputs, constants, scratch, combine, values_of(neutral))
+
+
+def inputs_of(context: Any, signature: BodySignature) -> KernelInputs:
+    """Register the arrays around a body; return what a kernel of it gets."""
+    captured, where = signature.captured, signature.where
+    held: list[Any] = []
+    arguments = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(signature.extra)]
+    for name, value in zip(captured.variables, captured.values, strict=True):
+        if type(value) is np.ndarray:
+            arguments.append(Argument(f"_stf_a{len(signature.parameters) + len(held)}", (), ()))
+            held.append(context.logical_data(value))
+        else:
+            arguments.append(argument(name, value, where))
+    accesses = [*map(accessed, signature.parameters), *[handle.read() for handle in held]]
+    return KernelInputs(held, list(map(array_of, accesses)), arguments)
+
+
+def axes_of(boxes: list[tuple[range, ...]]) -> tuple[Axis, ...]:
+    """Return the loops over boxes; of one box the starts are known that kernels are compiled for."""
+    known = KNOWN_STARTS if len(boxes) == 1 else ()
+    strided = any(axis.step != 1 for box in boxes for axis in box)
+    return tuple(Axis(axis.start if axis.start in known else None, None, strided) for axis in boxes[0])
+
+
+def rows_of(boxes: list[tuple[range, ...]], reduces: bool) -> int:
+    """Return how many elements along the last axis but one a thread has; see `gpu_loops.kernel_for`."""
+    if reduces:
+        return 0
+    return ROWS if len(boxes[0]) > 1 and min(math.prod(map(len, box)) for box in boxes) >= LARGE else 1
+
+
+def launches_over(boxes: list[tuple[range, ...]], nest: LoopNest, rows: int, size: int = BLOCK) -> list[Launch]:
+    """Return a launch for each box, in blocks of `size` threads; one that reduces gets where its results begin."""
+    found: list[Launch] = []
+    for box in boxes:
+        given = {"_stf_base": sum(launch.blocks for launch in found)}
+        for i, axis in enumerate(box):
+            given |= {f"_stf_start{i}": axis.start, f"_stf_n{i}": len(axis), f"_stf_step{i}": axis.step}
+        found.append(Launch(*grid_of(box, rows, size), [given[name] for name in nest.bounds]))
+    return found
 
 
 def must_be_atomic(item: Any, where: str) -> None:
@@ -226,44 +247,25 @@ def must_be_atomic(item: Any, where: str) -> None:
 def fill(chain: Any, access: Any, value: Any, context: Any, where: str) -> None:
     """Launch a kernel that fills an array with a number."""
     shape = access.data.core.layout.shape
-    if len(shape) > len(FILLS):
-        raise TypeError(f"{where} reduces into an array of {len(shape)} axes; a GPU takes up to {len(FILLS)}")
-    body, kind = FILLS[len(shape) - 1], array_of(access)._replace(readonly=False)
-    number = argument("_stf_x0", kind.dtype.type(value), where)
-    form = Form(len(shape), (0,) * len(shape), ("array",), 1)
-    kernel = gpu_loops.kernel_for(body, Captured(body, where), form, None, [kind], [number], "fill", 0)
+    if len(shape) > MAX_NDIM:
+        raise TypeError(f"{where} reduces into an array of {len(shape)} axes; a GPU takes up to {MAX_NDIM}")
+    body, value = fill_body(len(shape)), access.data.core.layout.dtype.type(value)
+    signature = BodySignature(body, Captured(body, where), (access,), (value,), where)
+    inputs = inputs_of(context, signature)
+    nest = signature.nest((Axis(0),) * len(shape), len(shape))
+    kernel = gpu_loops.kernel_for(signature, nest, inputs.arrays, inputs.arguments, "fill", 0)
     load(kernel, context, chain.task.where, where)
     grid, block = grid_of(tuple(map(range, shape)), 1)
-    chain.launch(kernel, grid, block, (*shape, access, *number.values))
+    chain.launch(kernel, grid, block, (*shape, access, *values_of(inputs.arguments)))
 
 
-def fill_1(i: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i] = value
-
-
-def fill_2(i: int, j: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i, j] = value
-
-
-def fill_3(i: int, j: int, k: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i, j, k] = value
-
-
-def fill_4(i: int, j: int, k: int, m: int, array: Any, value: Any) -> None:
-    """Overwrite an element."""
-    array[i, j, k, m] = value
-
-
-FILLS: tuple[Any, ...] = (fill_1, fill_2, fill_3, fill_4)
-
-
-def combining(returned: list[Reduction], operators: tuple[Any, ...], results: list[ArrayType]) -> Any:
-    """The kernel that combines the results of blocks into the data of reductions."""
-    targets = [array_of(item.access) for item in returned]
-    return gpu_loops.combining_kernel(operators, tuple(item.accumulates for item in returned), results, targets)
+@functools.cache
+def fill_body(ndim: int) -> Any:
+    """Return a body that overwrites an element."""
+    indices = ", ".join(f"i{axis}" for axis in range(ndim))
+    namespace: dict[str, Any] = {}
+    exec(f"def fill({indices}, array, value):\n    array[{indices}] = value", namespace)
+    return namespace["fill"]
 
 
 def array_of(access: Any) -> ArrayType:
@@ -297,18 +299,9 @@ def threads_at_once(kernel: Kernel, task: Any, threads: int) -> int:
     return threads * blocks_at_once(kernel, task, threads)
 
 
-def is_at_limit(launches: list[Any]) -> bool:
+def is_at_limit(launches: list[Launch]) -> bool:
     """Whether a grid is as large along y or z as any may be, so that it may not have all elements."""
-    return any(max([*grid, 1, 1][1:]) == MOST_YZ for grid, _, _ in launches)
-
-
-def bounds_of(form: Form, box: tuple[range, ...]) -> list[int]:
-    """The arguments that say the box; see `gpu_loops.bounds_of`."""
-    found = []
-    for start, axis in zip(form.starts, box, strict=True):
-        found += [axis.start] if start is None else []
-        found += [len(axis)] + ([axis.step] if form.strided else [])
-    return found
+    return any(MOST_YZ in grid[1:] for grid, _, _ in launches)
 
 
 def grid_of(box: tuple[range, ...], rows: int, size: int = BLOCK) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -15,21 +15,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf.kernels import gpu_loops
 from stf.kernels.arguments import Kernel
-from stf.kernels.body_arguments import is_number
+from stf.kernels.body_arguments import BodySignature
 from stf.kernels.captured import Captured, around_key
 from stf.kernels.compile.python import intrinsics
-from stf.kernels.gpu_loops import Argument, argument, described, dtype_of, kept_key, scope_of, symbol_of
-from stf.kernels.gpu_tasks import GpuLaunches, array_of, blocks_at_once, load
+from stf.kernels.gpu_loops import (
+    INT64,
+    described,
+    device_function,
+    dtype_of,
+    keys_of,
+    scope_for,
+    symbol_of,
+    values_of,
+)
+from stf.kernels.gpu_tasks import GpuLaunches, Launch, Scratch, blocks_at_once, inputs_of, load
 from stf.kernels.hierarchy import Hierarchy, hw_scope
-from stf.kernels.loops import ArrayType
+from stf.kernels.loops import scope_of
+from stf.kernels.nest import Argument, ArrayType
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
+from stf.kernels.writers.numba_cuda import NOT_NEGATIVE
+from stf.kernels.writers.writer import Lines
 from stf.places.partition import Part
 
-__all__ = ["BLOCKS_EACH", "USUAL", "plan_threads", "with_widths"]
+__all__ = ["BLOCKS_EACH", "USUAL", "concurrency_at", "plan_threads", "with_widths"]
 
-FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
+FLOAT64 = np.dtype(np.float64)
 WARP, MAX_THREADS = 32, 1024
 SHARED_BYTES = 48 << 10  # of a block, without asking for more
 WORD = 8  # bytes, of memory that groups share
@@ -79,43 +90,16 @@ class Mapping(NamedTuple):
     device: tuple[int, ...]
 
 
-def plan_threads(
-    task: Any,
-    body: types.FunctionType,
-    captured: Captured,
-    hierarchy: Hierarchy,
-    outer: Part | None,
-    items: tuple[Any, ...],
-    extra: tuple[Any, ...],
-    multiprocessors: int,
-    where: str,
-) -> tuple[GpuLaunches, tuple[Any, ...]]:
-    """Compile a body that runs for each thread of a hierarchy at a GPU.
+def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, outer: Part | None) -> GpuLaunches:
+    """Compile a body that runs for each thread of a hierarchy at a GPU, where a task that has not begun runs.
 
     Parameters
     ----------
     task : Task
-        Which has not begun.
-    body : function
-        Takes the hierarchy, what `items` give, and `extra`.
-    captured : Captured
-        The variables around the body.
+    signature : BodySignature
     hierarchy : Hierarchy
     outer : Part or None
         The ranks in the outermost level, of a place of a grid.
-    items : tuple of Access
-    extra : tuple
-        Further arguments.
-    multiprocessors : int
-        Of the device.
-    where : str
-        What messages call the body.
-
-    Returns
-    -------
-    launches : GpuLaunches
-    numbers : tuple
-        The numbers of `extra`, and of the variables around the body.
 
     Raises
     ------
@@ -124,27 +108,15 @@ def plan_threads(
     ValueError
         The device cannot hold such groups.
     """
-    context = task.context
-    intrinsics()  # which may not be there
-    threads = thread_code(body, hierarchy, captured, OnGpu, where)
+    where = signature.where
+    threads = thread_code(signature.body, hierarchy, signature.captured, OnGpu, where)
     is_automatic = hierarchy.levels[0].width is None
-    whole = with_widths(hierarchy, multiprocessors * BLOCKS_EACH, USUAL)
+    whole = with_widths(hierarchy, concurrency_at(task) * BLOCKS_EACH, USUAL)
     mapping = mapping_of(whole, threads.barriers, is_automatic, where)
-    held = [context.logical_data(value) for value in captured.values if type(value) is np.ndarray]
-    before = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(extra)]
-    around: list[Argument] = []
-    position = len(items)
-    for variable, value in zip(captured.names, captured.values, strict=True):
-        if type(value) is np.ndarray:
-            around.append(Argument(f"_stf_a{position}", (), ()))
-            position += 1
-        else:
-            around.append(argument(f"_stf_c_{variable}", value, where))
-    kinds = tuple("value" if is_number(item) else "array" for item in items)
-    arrays = [array_of(access) for access in (*items, *[handle.read() for handle in held])]
-    arrays += [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in scratch_of(whole, mapping)]
-    kernel = kernel_of(threads, captured, mapping, kinds, arrays, before, around, task.symbol, where)
-    load(kernel, context, task.where, where)
+    inputs = inputs_of(task.context, signature)
+    memory = [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in scratch_of(whole, mapping)]
+    kernel = kernel_of(threads, signature, mapping, [*inputs.arrays, *memory], inputs.arguments, task.symbol)
+    load(kernel, task.context, task.where, where)
     at_once = blocks_at_once(kernel, task, mapping.threads)
     if at_once == 0:
         raise ValueError(f"{where} needs more registers or shared memory than a block of {mapping.threads} threads has")
@@ -152,30 +124,33 @@ def plan_threads(
         whole = with_widths(hierarchy, at_once, mapping.threads)
         mapping = mapping_of(whole, threads.barriers, is_automatic, where)
     widths = tuple(int(level.width or 0) for level in whole.levels)
-    part = Part((range(widths[0]),)) if outer is None else outer
-    if 0 in threads.barriers and part.size < widths[0]:
-        raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
+    part = threads.outer(widths[0], outer, where)
     launches = []
     for (axis,) in part.boxes():
         count = len(axis) * mapping.sizes[0] // widths[0]
         blocks = -(-count // mapping.threads)
         if kernel.cooperative and blocks > at_once:
-            place = context.engine.places[task.where]
+            place = task.context.engine.places[task.where]
             raise ValueError(
                 f"{where} has {count} threads that wait for each other, and {place.name} runs "
                 f"{at_once * mapping.threads} of them at once; give the level that waits a smaller width, or none"
             )
         if count:
-            launches.append((blocks, mapping.threads, [axis.start, axis.step, count]))
-    numbers = tuple(value for one in (*before, *around) for value in one.values)
-    return GpuLaunches(kernel, launches, widths, held, scratch_of(whole, mapping)), numbers
+            launches.append(Launch((blocks,), (mapping.threads,), [axis.start, axis.step, count]))
+    return GpuLaunches(kernel, launches, inputs, widths, scratch_of(whole, mapping))
 
 
-def scratch_of(hierarchy: Hierarchy, mapping: Mapping) -> list[Any]:
-    """Memory of groups, and the counters at which they wait, in the device's memory; see `GpuLaunches`."""
+def concurrency_at(task: Any) -> int:
+    """Return a CPU's workers, or a GPU's multiprocessors, where a task runs."""
+    driver, place = task.context._driver, task.context.engine.places[task.where]
+    return int(driver.multiprocessors(place.ordinal) if place.enqueues else driver.max_workers)
+
+
+def scratch_of(hierarchy: Hierarchy, mapping: Mapping) -> list[Scratch]:
+    """Return the memory of groups, and the counters at which they wait, in the device's memory."""
     levels = range(hierarchy.depth)
-    found: list[Any] = [((hierarchy.groups(i), mapping.device[i]), FLOAT64, False) for i in levels if mapping.device[i]]
-    return found + [((hierarchy.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
+    found = [Scratch((hierarchy.groups(i), mapping.device[i]), FLOAT64) for i in levels if mapping.device[i]]
+    return found + [Scratch((hierarchy.groups(i),), INT64, True) for i in levels if mapping.barriers[i] == "device"]
 
 
 def with_widths(hierarchy: Hierarchy, blocks: int, threads: int) -> Hierarchy:
@@ -213,16 +188,7 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: boo
             )
     of_device = 0 if is_automatic and hierarchy.levels[0].scope != hw_scope.thread else -1
     grouped = [sizes[i] for i in levels if i != of_device and (i in barriers or hierarchy.levels[i].nbytes)]
-    of_blocks = [size for size in grouped if not is_of_warp(size)]
-    fitting = [size for size in of_blocks if size <= MAX_THREADS]
-    if fitting:
-        threads = min(fitting)
-        if any(size % threads for size in of_blocks):
-            threads = largest_divisor(math.gcd(*of_blocks))
-    elif of_blocks:
-        threads = largest_divisor(math.gcd(*of_blocks))
-    else:
-        threads = USUAL
+    threads = threads_for(grouped)
     kinds = []
     for i in levels:
         inside = "warp" if is_of_warp(sizes[i]) else "block" if sizes[i] == threads else "device"
@@ -234,6 +200,17 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: boo
     return Mapping(
         threads, sizes, tuple(kinds), tuple(shared), tuple(0 if s else w for s, w in zip(shared, words, strict=True))
     )
+
+
+def threads_for(sizes: list[int]) -> int:
+    """Return the threads of a block, for groups of these sizes: the smallest that fits, if it divides the others."""
+    of_blocks = [size for size in sizes if not is_of_warp(size)]
+    if not of_blocks:
+        return USUAL
+    least = min(of_blocks)
+    if least <= MAX_THREADS and not any(size % least for size in of_blocks):
+        return least
+    return largest_divisor(math.gcd(*of_blocks))
 
 
 def is_of_warp(size: int) -> bool:
@@ -248,35 +225,27 @@ def largest_divisor(number: int) -> int:
 
 def kernel_of(
     threads: ThreadCode,
-    captured: Captured,
+    signature: BodySignature,
     mapping: Mapping,
-    kinds: tuple[str, ...],
     arrays: list[ArrayType],
-    before: list[Argument],
-    captures: list[Argument],
+    arguments: list[Argument],
     symbol: str,
-    where: str,
 ) -> Kernel:
-    """The kernel of a body: it finds out which thread it is, and calls it."""
-    around = Captured(threads.fn, where)
-    arguments = [*before, *captures]
-    how = (mapping._replace(sizes=()), ratios(mapping), kinds, tuple(arrays), symbol)
-    key: Any = (threads.fn.__code__, around_key(around), gpu_loops.keys_of(arguments), *how)
+    """Return the kernel of a body: it finds out which thread it is, and calls it."""
+    around = Captured(threads.fn, signature.where)
+    how = (mapping._replace(sizes=()), ratios(mapping), signature.kinds, tuple(arrays), symbol)
+    key: Any = (threads.fn.__code__, around_key(around), keys_of(arguments), *how)
     found = known.get(key)
     if found is not None:
         return found
-    text = source(mapping, kinds, len(arrays), before, captures)
-    cuda = intrinsics()
-    scope: dict[str, Any] = {"_stf_cuda": cuda, "_stf_numpy": np}
-    scope.update({what: gpu_loops.device_function(value) for one in arguments for what, value in one.constants})
+    text = thread_text(mapping, signature, len(arrays), arguments)
+    cuda, scope = intrinsics(), scope_for(arguments)
     waits = {f"_stf_wait{i}": waiting_for(kind, mapping.sizes[i]) for i, kind in enumerate(mapping.barriers) if kind}
-    body = types.FunctionType(
-        threads.fn.__code__, {**scope_of(threads.fn, around), **scope, **waits}, symbol_of(symbol)
-    )
-    scope["_stf_body"] = cuda.jit(device=True)(body)
+    of_body = {**scope_of(threads.fn, around, device_function), **scope, **waits}
+    scope["_stf_body"] = cuda.jit(device=True)(types.FunctionType(threads.fn.__code__, of_body, symbol_of(symbol)))
     exec(compile(text, f"<kernel of {threads.fn.__name__}>", "exec"), scope)
-    numbers = [*[dtype_of(value) for one in arguments for value in one.values], *[INT64] * len(mapping.sizes)]
-    found = described(scope["_stf_kernel"], [*[INT64] * 3, *arrays, *numbers], symbol_of(symbol), kept_key((text, key)))
+    numbers = [*map(dtype_of, values_of(arguments)), *[INT64] * len(mapping.sizes)]
+    found = described(scope["_stf_kernel"], [*[INT64] * 3, *arrays, *numbers], symbol_of(symbol), (text, key))
     found.cooperative = "device" in mapping.barriers
     known[key] = found
     return found
@@ -288,47 +257,40 @@ def ratios(mapping: Mapping) -> tuple[int, ...]:
     return tuple(size if wait == "warp" or words else 0 for size, wait, words in kept)
 
 
-def source(
-    mapping: Mapping, kinds: tuple[str, ...], count: int, before: list[Argument], captures: list[Argument]
-) -> str:
-    """The text of the kernel."""
-    levels = range(len(mapping.sizes))
-    numbers = [name for one in (*before, *captures) for name in one.names]
+def thread_text(mapping: Mapping, signature: BodySignature, count: int, arguments: list[Argument]) -> str:
+    """Return the text of the kernel of `count` arrays: those of the body, then memory, then counters of barriers."""
+    levels, lines = range(len(mapping.sizes)), Lines()
     widths = [f"_stf_width{i}" for i in levels]
-    arrays = [f"_stf_a{i}" for i in range(count)]
-    parameters = ["_stf_first", "_stf_step", "_stf_count", *arrays, *numbers, *widths]
-    lines = [f"def _stf_kernel({', '.join(parameters)}):", "    _stf_t = _stf_cuda.threadIdx.x"]
-    lines.append(f"    _stf_g = (_stf_cuda.blockIdx.x * {mapping.threads} + _stf_t) & {gpu_loops.NOT_NEGATIVE}")
-    own = count - sum(map(bool, mapping.device)) - mapping.barriers.count("device")
+    of_barriers = iter(range(count - mapping.barriers.count("device"), count))
+    of_memory = iter(range(count - mapping.barriers.count("device") - sum(map(bool, mapping.device)), count))
     memory, barriers = [], []
+    numbers = [name for one in arguments for name in one.names]
+    parameters = ["_stf_first", "_stf_step", "_stf_count", *[f"_stf_a{i}" for i in range(count)], *numbers, *widths]
+    lines.open(f"def _stf_kernel({', '.join(parameters)}):")
+    lines.put("_stf_t = _stf_cuda.threadIdx.x")
+    lines.put(f"_stf_g = (_stf_cuda.blockIdx.x * {mapping.threads} + _stf_t) & {NOT_NEGATIVE}")
     for i in levels:
         if mapping.shared[i]:
-            rows = mapping.threads // mapping.sizes[i]
-            lines.append(f"    {MEMORY}{i} = _stf_cuda.shared.array(({rows}, {mapping.shared[i]}), _stf_numpy.float64)")
+            shape = f"({mapping.threads // mapping.sizes[i]}, {mapping.shared[i]})"
+            lines.put(f"{MEMORY}{i} = _stf_cuda.shared.array({shape}, _stf_numpy.float64)")
             memory.append(f"{MEMORY}{i}[_stf_t // {mapping.sizes[i]}]")
         elif mapping.device[i]:
-            memory.append(f"_stf_a{own}[{group_of(i)}]")
-            own += 1
-    lines.append("    if _stf_g < _stf_count:")
-    lines.append("        _stf_left = _stf_g")
-    for i in reversed(levels):
-        if i:
-            lines.append(f"        _stf_rank{i} = _stf_left % _stf_width{i}")
-            lines.append(f"        _stf_left = _stf_left // _stf_width{i}")
-    lines.append("        _stf_rank0 = _stf_first + _stf_step * _stf_left")
-    for i in levels:
+            memory.append(f"_stf_a{next(of_memory)}[{group_of(i)}]")
         if mapping.barriers[i] == "device":
-            size = " * ".join(f"_stf_width{inner}" for inner in range(i, len(levels)))
-            barriers.append(f"(_stf_a{own}, {group_of(i)}, ({size}) // {mapping.threads})")
-            own += 1
+            blocks = f"({' * '.join(widths[i:])}) // {mapping.threads}"
+            barriers.append(f"(_stf_a{next(of_barriers)}, {group_of(i)}, {blocks})")
         elif mapping.barriers[i]:
             barriers.append("0")
-    values = [f"_stf_a{i}[()]" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(kinds)]
-    ranks = [f"_stf_rank{i}" for i in levels]
-    first, last = [one.text for one in before], [one.text for one in captures]
-    given = [*ranks, *values, *first, *widths, *memory, *barriers, *last]
-    lines.append(f"        _stf_body({', '.join(given)})")
-    return "\n".join(lines) + "\n"
+    lines.open("if _stf_g < _stf_count:")
+    lines.put("_stf_left = _stf_g")
+    for i in reversed(levels[1:]):
+        lines.put(f"_stf_rank{i} = _stf_left % _stf_width{i}", f"_stf_left = _stf_left // _stf_width{i}")
+    lines.put("_stf_rank0 = _stf_first + _stf_step * _stf_left")
+    values = [f"_stf_a{i}[()]" if kind == "value" else f"_stf_a{i}" for i, kind in enumerate(signature.kinds)]
+    texts, extras = [one.text for one in arguments], len(signature.extra)
+    given = [*[f"_stf_rank{i}" for i in levels], *values, *texts[:extras], *widths, *memory, *barriers, *texts[extras:]]
+    lines.put(f"_stf_body({', '.join(given)})")
+    return lines.text
 
 
 def group_of(level: int) -> str:

@@ -1,7 +1,9 @@
-"""Kernels of other libraries: the CUDA function behind each, and its parameters."""
+"""The CUDA function behind a kernel of ours, or of another library."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from stf.errors import DriverError
@@ -9,6 +11,20 @@ from stf.places.table import cuda_context_at
 
 known: dict[int, Any] = {}
 KNOWN_LIMIT = 4096
+
+
+class Source:
+    """Where a kernel comes from: it is compiled for each kind of device, and loaded by each CUDA context, once."""
+
+    def __init__(self, image: Callable[[tuple[int, int]], bytes], name: str) -> None:
+        self.image = functools.lru_cache(maxsize=None)(image)
+        self.name = name
+
+    def function_at(self, context: Any, where: int) -> int:
+        """Return the address of the CUDA function at an execution place."""
+        driver, ordinal = context._driver, context.engine.places[where].ordinal
+        image = self.image(driver.capability(ordinal))
+        return int(driver.load_function(image, self.name.encode(), ordinal, cuda_context_at(context, where)))
 
 
 def remember(thing: Any, kernel: Any) -> None:

@@ -11,15 +11,17 @@ from stf import config
 from stf._engine.access import Access
 from stf._support.arguments import name_of
 from stf.kernels import loops
-from stf.kernels.body_arguments import default_of, expected, is_number, must_suit, must_take
+from stf.kernels.body_arguments import BodySignature, default_of, expected, is_number, must_suit, must_take
 from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
 from stf.kernels.bounds import Explanation
 from stf.kernels.builders import KernelBuilder, make_builder, refuse_access
 from stf.kernels.captured import Captured
-from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, plan_threads, with_widths
+from stf.kernels.compile.python import intrinsics
+from stf.kernels.gpu_tasks import GpuLaunches
+from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, concurrency_at, plan_threads, with_widths
 from stf.kernels.hierarchy import Hierarchy, con, par
-from stf.kernels.loop_tasks import LoopTask, compile_now, submit_kernel
-from stf.kernels.plans import Plan
+from stf.kernels.loop_tasks import CpuBody, LoopTask, compile_now
+from stf.kernels.nest import ArrayType, Axis, LoopNest
 from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
 from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_cpu
@@ -170,71 +172,41 @@ class Threads:
         must_contribute(body, 0, where)
         must_store(body, 1, items, where)
 
-    def plan(
-        self, builder: KernelBuilder, body: types.FunctionType, captured: Captured, items: tuple[Any, ...], where: str
-    ) -> tuple[Plan, tuple[Any, ...]]:
-        """The plan, and the numbers that the kernel gets now.
-
-        Raises
-        ------
-        TypeError
-            The body cannot be compiled; the message shows its line.
-        """
-        task, group, extra = builder.task, builder.over, builder.extra
+    def holds_for(self, task: Any, group: Group) -> Any:
+        """Return whether a plan holds for a task, as a function; None if it does for any with such a hierarchy."""
+        if None not in [level.width for level in group.hierarchy.levels]:
+            return None
         concurrency = concurrency_at(task)
-        if task.context.engine.places[task.where].enqueues:
-            must_not_fail(body, where)
-            hierarchy, outer = group
-            launches, numbers = plan_threads(task, body, captured, hierarchy, outer, items, extra, concurrency, where)
-            plan = Plan(task, body, group, builder.arguments, extra, launches.submit_chain)
-            plan = launches.planned(plan, builder.arguments)
-        else:
-            must_suit(captured, extra, where)
-            run, widths = thread_task(body, captured, group, items, extra, concurrency, where)
+        return lambda task: concurrency_at(task) == concurrency
 
-            def submit(task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
-                values = (*numbers[: len(extra)], *widths, *numbers[len(extra) :])
-                submit_kernel(task, run.at(task.context._driver), values)
+    def kernel(self, task: Any, group: Group, signature: BodySignature) -> GpuLaunches:
+        """Return the body as a kernel for a GPU; TypeError with its line if it cannot be compiled."""
+        must_not_fail(signature.body, signature.where)
+        intrinsics()  # which may not be there
+        return plan_threads(task, signature, *group)
 
-            plan = Plan(task, body, group, builder.arguments, extra, submit)
-            numbers = (*extra, *map(loops.jitted, captured.values))
-        if None in [level.width for level in group.hierarchy.levels]:
-            plan.is_for = lambda task: concurrency_at(task) == concurrency
-        return plan, numbers
-
-
-def concurrency_at(task: Any) -> int:
-    """A CPU's workers, or a GPU's multiprocessors, where a task runs."""
-    driver, place = task.context._driver, task.context.engine.places[task.where]
-    return int(driver.multiprocessors(place.ordinal) if place.enqueues else driver.max_workers)
+    def loop(self, task: Any, group: Group, signature: BodySignature) -> CpuBody:
+        """Return the body as threads of a CPU; TypeError with its line if it cannot be compiled."""
+        must_suit(signature)
+        return thread_task(signature, group, concurrency_at(task))
 
 
 THREADS = Threads()
 
 
-def thread_task(
-    body: types.FunctionType,
-    captured: Captured,
-    group: Group,
-    items: tuple[Any, ...],
-    extra: tuple[Any, ...],
-    workers: int,
-    where: str,
-) -> tuple[Any, list[int]]:
-    """The body as a task of a CPU, and the widths of the levels."""
-    threads = thread_code(body, group.hierarchy, captured, OnCpu, where)
+def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody:
+    """Return the body as threads of a CPU."""
+    items, where = signature.items, signature.where
+    threads = thread_code(signature.body, group.hierarchy, signature.captured, OnCpu, where)
     hierarchy = widths_on_cpu(group.hierarchy, workers, bool(threads.barriers))
-    widths = [int(level.width or 0) for level in hierarchy.levels]
-    outer = Part((range(widths[0]),)) if group.outer is None else group.outer
-    if 0 in threads.barriers and outer.size < widths[0]:
-        raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
+    widths = tuple(int(level.width or 0) for level in hierarchy.levels)
+    outer = threads.outer(widths[0], group.outer, where)
     part = Part((*outer, *map(range, widths[1:])))
-    values = [loops.jitted(value) for value in captured.values]
-    memory = [loops.ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
+    values = [loops.jitted(value) for value in signature.captured.values]
+    memory = [ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
     arrays = [expected(item) for item in items]
     around = Captured(threads.fn, where)
-    after = len(items) + len(extra) + len(widths)
-    last = [*map(default_of, (*extra, *widths)), *memory, *map(default_of, values)]
+    last = [*map(default_of, (*signature.extra, *widths)), *memory, *map(default_of, values)]
     run: Any
     if threads.barriers:
         numbers = [i for i, item in enumerate(items) if is_number(item)]
@@ -243,11 +215,12 @@ def thread_task(
         compile_now(thread, [*[0] * len(widths), *types_of_data, *last], where)
         run = BarrierTask(thread.call, part, threads.barriers, numbers)
     else:
-        kinds = tuple("value" if is_number(item) else "array" for item in items)
         strided = any(getattr(axis, "axis", axis).step != 1 for axis in outer)
-        form = loops.Form(len(widths), (None, *[0] * len(widths[1:])), kinds, len(last), strided=strided)
-        loop = loops.loop_for(threads.fn, around, form)
+        axes = (Axis(None, None, strided), *[Axis(0, None, strided)] * len(widths[1:]))
+        loop = loops.loop_for(threads.fn, around, LoopNest(axes, len(widths), signature.kinds, len(last)))
         compile_now(loop, [*[0, 0, 1] * len(widths), *arrays, *last], where)
-        explanation = Explanation(threads.fn, kinds, [], []) if config.validate else None
+        explanation = Explanation(threads.fn, signature.kinds, [], []) if config.validate else None
         run = LoopTask(loop, part, [], len(items), (), explanation)
-    return MemoryTask(run, hierarchy, after) if memory else run, widths
+    if memory:
+        run = MemoryTask(run, hierarchy, len(items) + len(signature.extra) + len(widths))
+    return CpuBody(run, signature, widths)

@@ -12,17 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf.kernels.body_arguments import BodySignature
 from stf.kernels.bounds import Explanation
 from stf.kernels.captured import as_known
 from stf.kernels.compile.contributions import reason_in
-from stf.kernels.loops import ArrayType, Loop, kind_of, types_of
+from stf.kernels.loops import Loop, jitted, kind_of, types_of
+from stf.kernels.nest import ArrayType
+from stf.kernels.plans import Plan
 from stf.kernels.reductions import accumulator
 from stf.places.partition import Part
 from stf.tasks.running import submit_body
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 
-__all__ = ["LoopTask", "Target", "compile_now", "cut", "submit_kernel"]
+__all__ = ["CpuBody", "LoopTask", "Target", "compile_now", "cut", "is_cut_along_first"]
 
 Box = tuple[range, ...]
 
@@ -177,6 +180,41 @@ class LoopTask:
         job.wait()
 
 
+class CpuBody:
+    """A compiled body, and how a task runs it.
+
+    Parameters
+    ----------
+    run : LoopTask, MemoryTask or BarrierTask
+    signature : BodySignature
+    widths : tuple of int
+        Of the levels of a hierarchy.
+
+    Attributes
+    ----------
+    numbers : tuple
+        What the body gets now for its further arguments and the variables around it.
+    """
+
+    def __init__(self, run: Any, signature: BodySignature, widths: tuple[int, ...] = ()) -> None:
+        self.run = run
+        self.extras = len(signature.extra)
+        self.widths = widths
+        self.numbers = (*signature.extra, *map(jitted, signature.captured.values))
+
+    def planned(self, plan: Plan, arguments: tuple[Any, ...]) -> Plan:
+        """Return the plan, which says all."""
+        return plan
+
+    def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
+        """Submit a task with these numbers of the body's."""
+        for value in numbers:
+            if isinstance(value, Param):
+                value.must_be_recorded()
+        given = (*numbers[: self.extras], *self.widths, *numbers[self.extras :]) if self.widths else numbers
+        submit_body(task, self.run.at(task.context._driver), given, "numpy")
+
+
 class Job:
     """Pieces of work that several threads take, one after the other."""
 
@@ -263,14 +301,6 @@ def combine(target: Target, array: Any, parts: Any) -> None:
     if target.accumulates:
         target.op.combine(total, array.astype(parts.dtype), total)
     array[...] = total.astype(array.dtype)
-
-
-def submit_kernel(task: Any, run: Any, given: tuple[Any, ...]) -> None:
-    """Submit a compiled body with its further arguments."""
-    for value in given:
-        if isinstance(value, Param):
-            value.must_be_recorded()
-    submit_body(task, run, given, "numpy")
 
 
 def compile_now(loop: Loop, arguments: list[Any], where: str) -> None:

@@ -1,6 +1,6 @@
 """Bodies as loops on a CPU: a kernel's body in a loop over a box, compiled by Numba.
 
-The source of the loop is generated, with a placeholder for the body. The user's code takes the placeholder's place
+`LoopWriter` makes the source of the loop, with a placeholder for the body. The user's code takes the place of that
 among the constants of the loop's code. So the compiler sees one function: it inlines the body, and errors name the
 user's line. Variables of the body's closure are arguments of the loop, and so are global numbers, which its code reads
 as if they were of its closure. So a new value of a captured number compiles nothing.
@@ -14,7 +14,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,51 +30,27 @@ from stf.kernels.captured import (
     with_functions,
 )
 from stf.kernels.compile import forks
-from stf.kernels.compile.contributions import Taken, taker_of
+from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.reduced_arrays import maker_of
+from stf.kernels.nest import ArrayType, LoopNest
+from stf.kernels.writers.numba_cpu import LoopWriter
 
-__all__ = ["Form", "Loop", "loop_for"]
+__all__ = [
+    "Key",
+    "Loop",
+    "callable_copy",
+    "compiler",
+    "jitted",
+    "kind_of",
+    "loop_for",
+    "scope_of",
+    "thread_for",
+    "with_body",
+]
 
 MISSING = "a kernel written in Python is compiled by Numba for a CPU, which is not there; pip install numba"
-LANES = 4  # results that a loop combines side by side, since each waits for the one before
 log = logging.getLogger("stf")
 loops: dict[Any, Loop] = {}  # by code and form
-
-
-class Form(NamedTuple):
-    """The shape of a loop, of which one is compiled for all bodies and boxes of that shape.
-
-    Attributes
-    ----------
-    ndim : int
-        How many indices the body gets.
-    starts : tuple of int or None
-        For each loop, of those that are nested, where it begins, if that is compiled in. A compiler that knows it
-        leaves out what Python's negative indices need in ``x[i - 1]``, and makes vector instructions: a third of the
-        time.
-    kinds : tuple of str
-        For each argument that stands for data: ``"array"``, ``"value"`` for the element of a zero-dimensional one, or
-        the name of the operator that reduces into the array.
-    extra : int
-        How many further arguments the body gets.
-    operators : tuple of callable
-        How each contribution that the body returns is combined.
-    contributed : tuple of Taken
-        How each is taken.
-    strided : bool
-        Whether axes may have other steps than 1, which compilers do not turn into vector instructions.
-    least : int or None
-        Where the first loop begins at least, of which pieces are run: the same for it as a known start.
-    """
-
-    ndim: int
-    starts: tuple[int | None, ...]
-    kinds: tuple[str, ...]
-    extra: int = 0
-    operators: tuple[Any, ...] = ()
-    contributed: tuple[Taken, ...] = ()
-    strided: bool = False
-    least: int | None = None
 
 
 class Loop:
@@ -95,143 +71,76 @@ class Loop:
         self.cost_ns = 0.0
 
 
-def loop_for(
-    fn: types.FunctionType, captured: Captured, form: Form, coordinates: Callable[..., Any] | None = None
-) -> Loop:
-    """The loop of a body; compiled for types of arguments when it is called with them.
+def loop_for(fn: types.FunctionType, captured: Captured, nest: LoopNest) -> Loop:
+    """Return the loop of a body; compiled for types of arguments when it is called with them.
 
     Raises
     ------
     ImportError
         There is no Numba.
     """
-    where = None if coordinates is None else code_key(coordinates)
-    operators = tuple(map(code_key, form.operators))
-    key = (fn.__code__, around_key(captured), form._replace(operators=operators), where, config.validate)
+    key = (fn.__code__, around_key(captured), nest.key, config.validate)
     known = loops.get(key)
     if known is None:
-        known = loops[key] = Loop(compiled(fn, captured, form, coordinates, key))
+        known = loops[key] = Loop(compiled(fn, captured, nest, key))
     return known
 
 
-def compiled(
-    fn: types.FunctionType, captured: Captured, form: Form, coordinates: Callable[..., Any] | None, key: Any
-) -> Any:
-    """Numba's dispatcher of a loop."""
+def compiled(fn: types.FunctionType, captured: Captured, nest: LoopNest, key: Any) -> Any:
+    """Return Numba's dispatcher of a loop."""
     jit = compiler()
-    scope = scope_of(fn, captured)
-    scope.update({f"_stf_op{i}": jit(nogil=True)(operator) for i, operator in enumerate(form.operators)})
-    scope.update({f"_stf_take{i}": taker_of(False, taken) for i, taken in enumerate(form.contributed)})
-    reduced = {f"_stf_reduced{i}": kind for i, kind in enumerate(form.kinds) if kind not in ("array", "value")}
-    scope.update({name: maker_of(False, kind, config.validate) for name, kind in reduced.items()})
+    scope = scope_of(fn, captured, jitted)
+    scope.update({f"_stf_op{i}": jit(nogil=True)(result.function) for i, result in enumerate(nest.results)})
+    scope.update({f"_stf_take{i}": taker_of(False, result.taken) for i, result in enumerate(nest.results)})
+    scope.update({f"_stf_reduced{i}": maker_of(False, kind, config.validate) for i, kind in nest.reduced})
     scope["_stf_range"] = range
-    if coordinates is not None:
-        scope["_stf_coords"] = jitted(coordinates)
-    namespace: dict[str, Any] = {}
-    text = source(form, captured, coordinates is not None)
-    exec(compile(text, f"<loop over {fn.__name__}>", "exec"), namespace)
-    code = namespace["_stf_loop"].__code__
-    body = closed_over(fn.__code__, captured.variables)
-    constants = tuple(body if isinstance(item, types.CodeType) else item for item in code.co_consts)
-    loop = types.FunctionType(code.replace(co_consts=constants), scope, "_stf_loop")
-    dispatcher = jit(nogil=True, error_model="numpy", boundscheck=config.validate)(loop)
+    if nest.coordinates is not None:
+        scope["_stf_coords"] = jitted(nest.coordinates)
+    text = LoopWriter(nest, captured.variables).written()
+    dispatcher = dispatcher_of(with_body(text, f"<loop over {fn.__name__}>", fn, captured, scope))
     keep_on_disk(dispatcher, (text, key))
     return dispatcher
 
 
 def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
-    """A function of numbers and arrays that is no loop's body, such as a generator, compiled as it is."""
+    """Return a function of numbers and arrays that is no loop's body, such as a generator, compiled as it is."""
     key = (fn.__code__, around_key(captured), config.validate)
     known = loops.get(key)
     if known is None:
-        copy = types.FunctionType(fn.__code__, scope_of(fn, captured), fn.__name__)
-        dispatcher = compiler()(nogil=True, error_model="numpy", boundscheck=config.validate)(copy)
+        scope = scope_of(fn, captured, jitted)
+        dispatcher = dispatcher_of(types.FunctionType(fn.__code__, scope, fn.__name__))
         keep_on_disk(dispatcher, ("thread", key))
         known = loops[key] = Loop(dispatcher)
     return known
 
 
-def scope_of(fn: types.FunctionType, captured: Captured) -> dict[str, Any]:
-    """The global variables of a function, with the functions that it calls compiled."""
-    functions = {name: jitted(function) for name, function in captured.functions.items()}
-    modules = {name: module for name, module in captured.constants.items() if is_users_module(module)}
-    modules = {name: with_functions(module, captured.attributes, jitted) for name, module in modules.items()}
-    return {**fn.__globals__, **functions, **modules, "_stf_numpy": np}
+def with_body(
+    text: str, file: str, fn: types.FunctionType, captured: Captured, scope: dict[str, Any]
+) -> types.FunctionType:
+    """Return the function that a text defines, with the code of a body in place of its placeholder."""
+    namespace: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), namespace)
+    (made,) = [value for name, value in namespace.items() if name.startswith("_stf_")]
+    body = closed_over(fn.__code__, captured.variables)
+    constants = tuple(body if isinstance(item, types.CodeType) else item for item in made.__code__.co_consts)
+    return types.FunctionType(made.__code__.replace(co_consts=constants), scope, made.__name__)
 
 
-def source(form: Form, captured: Captured, has_coordinates: bool) -> str:
-    """The text of the loop, with a placeholder for the body that reads the same variables around it."""
-    free = captured.variables
-    bounds = [f"_stf_{what}{axis}" for axis in range(len(form.starts)) for what in ("start", "stop", "step")]
-    arrays = [f"_stf_a{i}" for i in range(len(form.kinds))]
-    extra = [f"_stf_x{i}" for i in range(form.extra)]
-    results = [f"_stf_{what}{i}" for i in range(len(form.operators)) for what in ("neutral", "out")]
-    results += ["_stf_block"] if results else []
-    space = ["_stf_parameters"] if has_coordinates else []
-    arguments = [*bounds, *arrays, *extra, *free, *space, *results]
-    indices = [f"_stf_i{axis}" for axis in range(len(form.starts))]
-    values = [f"_stf_a{i}" if kind == "array" else f"_stf_v{i}" for i, kind in enumerate(form.kinds)]
-    given = [f"_stf_c{i}" for i in range(form.ndim)] if has_coordinates else indices
-    lines = [f"def _stf_loop({', '.join(arguments)}):"]
-    lines.append(f"    def _stf_body({', '.join([*given, *values, *extra])}):")
-    lines.append(f"        return ({''.join(f'{name}, ' for name in free)})")
-    for i, kind in enumerate(form.kinds):
-        if kind != "array":
-            lines.append(f"    _stf_v{i} = {f'_stf_a{i}[()]' if kind == 'value' else f'_stf_reduced{i}(_stf_a{i})'}")
-    operators = range(len(form.operators))
-    lanes = LANES if operators and not form.strided else 1
-    lines += [f"    _stf_r{i}_{lane} = _stf_neutral{i}" for i in operators for lane in range(lanes)]
-    indent = "    "
-    for axis, index in enumerate(indices):
-        first, stop, known = f"_stf_first{axis}", f"_stf_stop{axis}", form.starts[axis]
-        lines.append(f"{indent}{first} = {f'_stf_start{axis}' if known is None else known}")
-        if axis == 0 and form.least is not None:
-            lines.append(f"{indent}{first} = {first} if {first} > {form.least} else {form.least}")
-        if lanes > 1 and index == indices[-1]:
-            lines.append(f"{indent}for _stf_k in _stf_range(({stop} - {first}) // {lanes}):")
-            for lane in range(lanes):
-                lines += element(
-                    form, f"{first} + {lanes} * _stf_k + {lane}", given, values, extra, lane, indent + "    "
-                )
-            lines.append(f"{indent}{first} += ({stop} - {first}) // {lanes} * {lanes} if {stop} > {first} else 0")
-        if form.strided:
-            lines.append(f"{indent}for {index} in _stf_range({first}, {stop}, _stf_step{axis}):")
-        else:  # compilers make vector instructions of numbers that are counted from 0 alone
-            lines.append(f"{indent}for _stf_k{axis} in _stf_range({stop} - {first}):")
-            lines.append(f"{indent}    {index} = {first} + _stf_k{axis}")
-        indent += "    "
-    lines += element(form, indices[-1], given, values, extra, 0, indent)
-    for i in operators:
-        pairs = [(0, 1), (2, 3), (0, 2)] if lanes > 1 else []
-        lines += [f"    _stf_r{i}_{a} = _stf_op{i}(_stf_r{i}_{a}, _stf_r{i}_{b})" for a, b in pairs]
-        lines.append(f"    _stf_out{i}[_stf_block] = _stf_r{i}_0")
-    return "\n".join(lines) + "\n"
+def scope_of(fn: types.FunctionType, captured: Captured, seen: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return the global variables of a function as kernels see them: `seen` of each, also of those of its modules."""
+    constants = {
+        name: with_functions(value, captured.attributes, seen) if is_users_module(value) else seen(value)
+        for name, value in captured.constants.items()
+    }
+    functions = {name: seen(helper) for name, helper in captured.functions.items()}
+    return {**fn.__globals__, **constants, **functions, "_stf_numpy": np}
 
 
-def element(
-    form: Form, index: str, given: list[str], values: list[str], extra: list[str], lane: int, indent: str
-) -> list[str]:
-    """The lines that run the body for one element, whose last index is `index`, and combine what it returns."""
-    lines = []
-    if given[0].startswith("_stf_c"):
-        lines.append(f"{indent}_stf_c = _stf_coords({index}, *_stf_parameters)")
-        lines += [f"{indent}_stf_c{i} = _stf_c{f'[{i}]' if form.ndim > 1 else ''}" for i in range(form.ndim)]
-        where = given
-    else:
-        where = [*given[:-1], index]
-    call = f"_stf_body({', '.join([*where, *values, *extra])})"
-    found = ", ".join(f"_stf_found{i}" for i in range(len(form.operators)))
-    lines.append(f"{indent}{f'{found} = ' if found else ''}{call}")
-    for i in range(len(form.operators)):
-        lines.append(f"{indent}_stf_r{i}_{lane} = _stf_op{i}(_stf_r{i}_{lane}, _stf_take{i}(_stf_found{i}))")
-    return lines
-
-
-def jitted(fn: Any) -> Any:
-    """A function of the user's, compiled for calls from a kernel; with the functions that it calls."""
-    if not isinstance(fn, types.FunctionType):
-        return fn
-    return jitted_for(Key(fn), config.validate)
+def callable_copy(fn: types.FunctionType, seen: Callable[[Any], Any]) -> types.FunctionType:
+    """Return a function of the user's to be compiled for calls from a kernel, with what it calls as `seen` there."""
+    captured = Captured(fn, f"the function '{fn.__name__}'")
+    cells = tuple(types.CellType(seen(value)) for value in captured.values[: captured.free])
+    return types.FunctionType(fn.__code__, scope_of(fn, captured, seen), fn.__name__, fn.__defaults__, cells or None)
 
 
 class Key:
@@ -248,15 +157,20 @@ class Key:
         return isinstance(other, Key) and self.key == other.key
 
 
+def jitted(value: Any) -> Any:
+    """Return a function of the user's, compiled for calls from a kernel; other values as they are."""
+    return jitted_for(Key(value), config.validate) if isinstance(value, types.FunctionType) else value
+
+
 @functools.lru_cache(maxsize=1024)
 def jitted_for(key: Key, boundscheck: bool) -> Any:
-    """`jitted` for each function once."""
-    fn = key.fn
-    captured = Captured(fn, f"the function '{fn.__name__}'")
-    scope = scope_of(fn, captured)
-    cells = tuple(types.CellType(jitted(value)) for value in captured.values[: captured.free])
-    copy = types.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells or None)
-    return compiler()(nogil=True, error_model="numpy", boundscheck=boundscheck)(copy)
+    """Return `jitted` of each function once."""
+    return dispatcher_of(callable_copy(key.fn, jitted))
+
+
+def dispatcher_of(fn: types.FunctionType) -> Any:
+    """Return Numba's dispatcher of a function, which checks indices with ``STF_VALIDATE``."""
+    return compiler()(nogil=True, error_model="numpy", boundscheck=config.validate)(fn)
 
 
 def compiler() -> Any:
@@ -364,19 +278,3 @@ def kind_of(value: Any) -> Any:
     if isinstance(value, tuple):
         return kind, *map(kind_of, value)
     return value if callable(value) else kind
-
-
-class ArrayType(NamedTuple):
-    """The dtype, number of axes and order of an array, and whether it may be written to."""
-
-    dtype: np.dtype[Any]
-    ndim: int
-    order: str
-    readonly: bool
-
-    def numba_type(self) -> Any:
-        """What Numba calls it."""
-        from numba import types as kinds
-        from numba.np import numpy_support
-
-        return kinds.Array(numpy_support.from_dtype(self.dtype), self.ndim, self.order, readonly=self.readonly)

@@ -11,9 +11,10 @@ import numpy as np
 from stf._engine.access import DataHandle
 from stf.kernels.body_checks import returns_of
 from stf.kernels.compile.contributions import Taken
+from stf.kernels.nest import Contribution
 from stf.values.reducers import Reducer, as_reducer, reducer
 
-__all__ = ["Reduction", "accumulator", "reduction", "scalar_operator", "taken_by"]
+__all__ = ["Reduction", "accumulator", "contribution_to", "reduction", "taken_by"]
 
 WIDENED: tuple[Any, ...] = (reducer.sum, reducer.product)
 RULES: dict[Any, str] = {
@@ -41,8 +42,15 @@ class Reduction(NamedTuple):
     accumulates: bool
 
 
+def contribution_to(item: Reduction) -> Contribution:
+    """Return how a kernel combines contributions to a scalar; TypeError if the operator combines arrays alone."""
+    data = item.access.data.core.layout.dtype
+    dtype = accumulator(item.op, data)
+    return Contribution(item, scalar_operator(item.op), dtype, taken_by(item.op, dtype, data))
+
+
 def reduction(handle: DataHandle, op: Any, data_place: Any, accumulate: bool) -> Reduction:
-    """The reduction into logical data; see `LogicalData.reduce`."""
+    """Return the reduction into logical data; see `LogicalData.reduce`."""
     chosen = as_reducer(op)
     if handle.core.token:
         raise TypeError(f"{handle.core.describe()} has no content to reduce into")
@@ -52,7 +60,7 @@ def reduction(handle: DataHandle, op: Any, data_place: Any, accumulate: bool) ->
 
 
 def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which a CPU combines: of sums and products the widest of the kind, else the data's own."""
+    """Return the type that is combined in: of sums and products the widest of the kind, else the data's own."""
     if op not in WIDENED:
         return dtype
     widest = {"f": np.float64, "c": np.complex128, "i": np.int64, "u": np.uint64}
@@ -60,12 +68,12 @@ def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def taken_by(op: Reducer, dtype: np.dtype[Any], data: np.dtype[Any]) -> Taken:
-    """How an operator takes contributions to data of a dtype, which it combines in `dtype`."""
+    """Return how an operator takes contributions to data of a dtype, which it combines in `dtype`."""
     return Taken(RULES.get(op, "own"), dtype.str, data.str)
 
 
 def scalar_operator(op: Reducer) -> Callable[[Any, Any], Any]:
-    """The operator on two numbers, to be compiled."""
+    """Return the operator on two numbers, to be compiled."""
     if op.of_scalars is None:
         raise TypeError(f"{op!r} combines arrays alone; give it of_scalars=, or use stf.reducer.define")
     must_combine(op)

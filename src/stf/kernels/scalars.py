@@ -7,7 +7,6 @@ Types are NumPy's, and are worked out here when an expression is submitted. What
 from __future__ import annotations
 
 import enum
-import functools
 import operator
 import struct
 from pathlib import Path
@@ -17,8 +16,8 @@ import numpy as np
 
 from stf.kernels.arguments import Kernel
 from stf.kernels.compile.nvrtc import compile_cpp
+from stf.kernels.kernel_handles import Source
 from stf.kernels.launching import Config, launch_alone
-from stf.places.table import cuda_context_at
 
 __all__ = ["launch", "program_of"]
 
@@ -277,21 +276,12 @@ def float_word(value: float) -> int:
     return int(word)
 
 
-@functools.cache
 def image(capability: tuple[int, int]) -> bytes:
-    """The kernel for devices of a compute capability."""
+    """Return the kernel for devices of a compute capability."""
     return compile_cpp(Path(__file__).with_name("scalars.cu").read_text(), capability, ("-fmad=false",))
 
 
-class Source:
-    """Where the kernel comes from: its source, which each CUDA context loads once."""
-
-    def function_at(self, context: Any, where: int) -> int:
-        """The address of the CUDA function at an execution place."""
-        driver, ordinal = context._driver, context.engine.places[where].ordinal
-        kernel = image(driver.capability(ordinal))
-        return int(driver.load_function(kernel, b"stf_compute", ordinal, cuda_context_at(context, where)))
-
-
-KERNEL = Kernel(Source(), [*((8 * i, 8) for i in range(ARRAYS)), (8 * ARRAYS, 8 * WORDS)], [], "assign")
+KERNEL = Kernel(
+    Source(image, "stf_compute"), [*((8 * i, 8) for i in range(ARRAYS)), (8 * ARRAYS, 8 * WORDS)], [], "assign"
+)
 ONE_THREAD = Config(1, 1, 0)

@@ -18,6 +18,7 @@ import numpy as np
 
 from stf.kernels.captured import Captured
 from stf.kernels.hierarchy import Hierarchy, hw_scope
+from stf.places.partition import Part
 
 __all__ = ["BARRIER", "MEMORY", "ThreadCode", "items_of", "name", "row_of", "thread_code"]
 
@@ -47,6 +48,13 @@ class ThreadCode(NamedTuple):
     fn: Any
     barriers: frozenset[int]
     constants: tuple[tuple[str, Any], ...]
+
+    def outer(self, width: int, part: Part | None, where: str) -> Part:
+        """Return the ranks in the outermost level; TypeError if threads of a part of them wait for others."""
+        found = Part((range(width),)) if part is None else part
+        if 0 in self.barriers and found.size < width:
+            raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
+        return found
 
 
 def thread_code(body: types.FunctionType, hierarchy: Hierarchy, captured: Captured, how: Any, where: str) -> ThreadCode:

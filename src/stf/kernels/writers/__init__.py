@@ -1,0 +1,1 @@
+"""Writers of kernels: the text of a loop nest in each language."""
