@@ -126,7 +126,7 @@ class Event(Shown, Outside):
         --------
         >>> with stf.context(devices="cpu") as ctx:
         ...     event = ctx.event()
-        ...     event.fail(ValueError("no"))
+        ...     print(event.fail(ValueError("no")))
         ...     print(repr(event.exception().__cause__))
         True
         ValueError('no')
@@ -160,7 +160,15 @@ class Event(Shown, Outside):
         return bool(self._task.done())
 
     def cancelled(self) -> bool:
-        """Return whether it was cancelled; see `cancel`."""
+        """Return whether it was cancelled; see `cancel`.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     event = ctx.event()
+        ...     print(event.set(), event.cancelled())
+        True False
+        """
         return bool(self._task.cancelled())
 
     def exception(self, timeout: float | None = None) -> Exception | None:
