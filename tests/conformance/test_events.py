@@ -57,7 +57,7 @@ def test_a_with_block_waits_and_gets_no_array_of_an_event(ctx_factory):
     with ctx.task(x.rw(), after=event) as t:
         (array,) = t.arrays()
         array += 1
-    assert event.done() and x.numpy().tolist() == [1, 1]
+    assert x.numpy().tolist() == [1, 1] and event.done()
 
 
 @pytest.mark.not_captured("an event cannot be part of a caller's graph")

@@ -52,7 +52,7 @@ cdef class Coherency:
     cdef readonly int64_t write_backs  # how many
     cdef int64_t tick  # how many tasks have ended: the time of last uses
     cdef EventSet waits  # room for what a copy or a free comes after
-    cdef EventSet tokens  # what the asking task comes after by tokens alone, and copies for it too; or None
+    cdef EventSet outside  # what others complete before the asking task, and before the copies for it; or None
     cdef readonly int64_t operations  # how many were numbered, for observers
     cdef readonly TaskCore asking  # the task that replicas are provided for; or None
     cdef int pauses  # how often what happens now was paused already; NEVER if it cannot be

@@ -53,6 +53,7 @@ from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
 
 if not cython.compiled:
+    from stf._engine.copy_log import logged
     from stf._engine.eviction_order import has_replica, outermost, rank_of, version_of
 
     INVALID, SHARED, MODIFIED = 0, 1, 2
@@ -136,7 +137,7 @@ class Coherency:
         self.write_backs = 0
         self.tick = self.operations = 0
         self.waits = EventSet()
-        self.asking = self.tokens = None
+        self.asking = self.outside = None
         self.pauses = 0
         self.failures = []
         self.keeps_order = any([pool.order is not None for pool in self.pools])
@@ -217,8 +218,8 @@ class Coherency:
         self.waits.update(version.writers)
         self.waits.update(source.ready)
         self.waits.update(target.ready)
-        if self.tokens is not None:
-            self.waits.update(self.tokens)
+        if self.outside is not None:
+            self.waits.update(self.outside)
         before = self.waits.names
         slot = self.port.begin(source.place if outwards else target.place, self.waits, kind)
         try:

@@ -475,7 +475,8 @@ class Engine(EngineState):
         i: cython.int
         self.coherency.asking = task
         try:
-            self.coherency.tokens = tokens_of(task)
+            if self.outside:
+                self.coherency.outside = outside_events_before(self, task)
             for i in range(len(task.uses)):
                 use = cython.cast(Access, task.uses[i])
                 if task.replicas[i] is None and not use.core.token:
@@ -488,7 +489,7 @@ class Engine(EngineState):
                         if use.core.layout.interface is not None and use.core.version.outcome is not None:
                             outcomes.inherit(self, task, use.core.version, use.core)
         finally:
-            self.coherency.asking = self.coherency.tokens = None
+            self.coherency.asking = self.coherency.outside = None
         return 0
 
     def cancel(self, task: TaskCore):
@@ -616,13 +617,14 @@ class Engine(EngineState):
         return 0
 
 
-def tokens_of(task: TaskCore):
-    """Return what a task comes after by its tokens, which order more than memory that stf knows; None without any."""
+def outside_events_before(engine: Engine, task: TaskCore):
+    """Return the events that others complete and that a task comes after: they may write its data until then."""
     found: EventSet = None
     for item in task.uses:
         use: Access = item
-        if use.core.token and use.core.version.writers.count:
-            if found is None:
-                found = EventSet()
-            found.update(use.core.version.writers)
+        if use.core.token:
+            for event in use.core.version.writers.tolist():
+                if event in engine.outside:
+                    found = EventSet() if found is None else found
+                    found.add(event)
     return found
