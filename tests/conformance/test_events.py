@@ -12,6 +12,7 @@ import pytest
 from helpers import increment, is_cuda, queued, runs_kernels
 
 import stf
+from stf._engine import outside_events
 
 
 def settled(fn, seconds=30.0):
@@ -186,6 +187,14 @@ def test_a_context_that_ends_waits_for_open_events():
         with pytest.raises(TimeoutError):
             ctx.synchronize(timeout=0.001)
     assert X[0] == 1
+
+
+def test_the_end_of_a_context_says_for_which_event_it_waits(caplog, monkeypatch):
+    monkeypatch.setattr(outside_events, "REPORTED_S", 0.01)
+    with caplog.at_level("WARNING", logger="stf"), stf.context(devices="cpu") as ctx:
+        event = ctx.event(name="reply")
+        threading.Timer(0.2, event.set).start()
+    assert "finalize waits for event 'reply' (test_events.py:" in caplog.text
 
 
 def test_they_are_seen():

@@ -75,6 +75,14 @@ def thread(th: Any, x: Any) -> None:
     x[th.rank()] = 1.0
 
 
+def wait_shortly(ctx: stf.Context, wait: Callable[..., Any]) -> None:
+    event = ctx.event()
+    try:
+        wait(event, timeout=0.001)
+    finally:
+        event.cancel()
+
+
 def cancelled_event(ctx: stf.Context) -> stf.Event:
     event = ctx.event()
     event.cancel()
@@ -292,10 +300,10 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TaskStateError": lambda w: in_block(w.ctx.task_graph(), w.ctx.event),
         "ContextClosedError": lambda w: w.closed.event(),
     },
-    "Event.exception": {"TimeoutError": lambda w: w.ctx.event().exception(timeout=0.001)},
+    "Event.exception": {"TimeoutError": lambda w: wait_shortly(w.ctx, stf.Event.exception)},
     "Event.fail": {"TypeError": lambda w: w.ctx.event().fail("no")},
     "Event.result": {
-        "TimeoutError": lambda w: w.ctx.event().result(timeout=0.001),
+        "TimeoutError": lambda w: wait_shortly(w.ctx, stf.Event.result),
         "TaskFailedError": lambda w: cancelled_event(w.ctx).result(),
     },
     "Context.copy": {

@@ -6,6 +6,8 @@ says so. Tasks that come after it read the token. So it orders, fails, poisons, 
 
 from __future__ import annotations
 
+import logging
+
 try:
     import cython
 except ImportError:
@@ -15,12 +17,15 @@ from stf._engine import thread_turns
 from stf._engine.access import Data
 from stf._engine.failures import EventCancellation, EventFailure
 from stf._engine.versions import Outcome
+from stf._port.events import EventSet
 from stf.errors import CaptureError, TaskStateError
 
 if not cython.compiled:
     ENDED = 2
 
 WRITE = 2
+REPORTED_S = 1.0  # how long the end of a context waits for events before it says so
+log = logging.getLogger("stf")
 
 
 def open_event(engine: Engine, task: TaskCore, token: Data):
@@ -73,6 +78,18 @@ def complete(engine: Engine, task: TaskCore, failure):
     finally:
         engine.gate.leave()
     return True
+
+
+def await_open(engine: Engine):
+    """Wait a little for events that are open, and say for which one the end of a context waits longer."""
+    events = EventSet()
+    for event in list(engine.outside):
+        events.add(event)
+    if not engine.wait_events(events, REPORTED_S):
+        for task in list(engine.outside.values())[:1]:
+            log.warning(
+                "finalize waits for event %s (%s), which nobody has completed yet", task.label(), task.call_site
+            )
 
 
 def cancel_all(engine: Engine):

@@ -69,6 +69,7 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
         caller = context._caller
         if not knows_stream:  # nor does anybody know its events
             outside_events.cancel_all(context.engine)
+        outside_events.await_open(context.engine)
         if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
             end_lost_capture(context)
         end_graphs(context)
