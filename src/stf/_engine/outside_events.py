@@ -82,6 +82,8 @@ def complete(engine: Engine, task: TaskCore, failure):
 
 def await_open(engine: Engine):
     """Wait a little for events that are open, and say for which one the end of a context waits longer."""
+    if not engine.outside:
+        return
     events = EventSet()
     for event in list(engine.outside):
         events.add(event)
