@@ -75,7 +75,7 @@ def thread(th: Any, x: Any) -> None:
     x[th.rank()] = 1.0
 
 
-def ended(ctx: stf.Context, use: Callable[[stf.Event], Any]) -> None:
+def with_event(ctx: stf.Context, use: Callable[[stf.Event], Any]) -> None:
     event = ctx.event()
     try:
         use(event)
@@ -300,10 +300,10 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TaskStateError": lambda w: in_block(w.ctx.task_graph(), w.ctx.event),
         "ContextClosedError": lambda w: w.closed.event(),
     },
-    "Event.exception": {"TimeoutError": lambda w: ended(w.ctx, lambda event: event.exception(timeout=0.001))},
-    "Event.fail": {"TypeError": lambda w: ended(w.ctx, lambda event: event.fail("no"))},
+    "Event.exception": {"TimeoutError": lambda w: with_event(w.ctx, lambda event: event.exception(timeout=0.001))},
+    "Event.fail": {"TypeError": lambda w: with_event(w.ctx, lambda event: event.fail("no"))},
     "Event.result": {
-        "TimeoutError": lambda w: ended(w.ctx, lambda event: event.result(timeout=0.001)),
+        "TimeoutError": lambda w: with_event(w.ctx, lambda event: event.result(timeout=0.001)),
         "TaskFailedError": lambda w: cancelled_event(w.ctx).result(),
     },
     "Context.copy": {
