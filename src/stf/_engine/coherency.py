@@ -443,6 +443,7 @@ class Coherency:
             self.keep_order(pool)
         pool.order.settle()
         passed: list = []
+        passed_over: Replica
         try:
             while excess > 0:
                 replica: Replica = self.next_to_go(pool.order, passed)
@@ -458,7 +459,7 @@ class Coherency:
                 freed.add(self.discard(version, replica, True))
         finally:
             for item in passed:
-                passed_over: Replica = item
+                passed_over = item
                 if passed_over.position:
                     pool.order.put(passed_over.position, rank_of(version_of(passed_over), passed_over))
         return excess <= 0
