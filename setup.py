@@ -57,7 +57,8 @@ HOT = {
         "_backends": "lanes stream",
         "_drivers": "base queues",
         "_drivers.cuda": "callers driver streams submitter work",
-        "_engine": "access claims coherency engine eviction_order host_waits outcomes queued_bodies scope state task versions",
+        "_engine": "access claims coherency engine eviction_order host_waits outcomes queued_bodies scope state task "
+        "versions",
         "_port": "events replicas",
         "_recording": "device_graphs launch_state launches playback",
         "_support": "constants library_threads sync untracked with_blocks",

@@ -20,8 +20,8 @@ def event(context: ContextCore, *, name: str | None = None, symbol: str | None =
     """Return an event that you complete: with ``set()``, ``fail(error)`` or ``cancel()``, from any thread.
 
     Tasks come after it by ``after=`` of `Context.task`, `Context.submit_task`, `Context.host_launch`,
-    `Context.parallel_for` and `Context.launch`. No worker and no thread waits for it meanwhile. A kernel that comes
-    after it is given to its device once the event is complete.
+    `Context.parallel_for` and `Context.launch`. No worker waits for it meanwhile. Calls that run or launch the body
+    themselves wait until the event is complete: with-blocks, and `Context.parallel_for` and `Context.launch` on a GPU.
 
     Parameters
     ----------
