@@ -11,10 +11,11 @@ import numpy as np
 
 from stf._engine.access import Access
 from stf.kernels.captured import Captured, around_key
+from stf.kernels.combining import contribution_to
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.loops import compiler
 from stf.kernels.nest import ArrayType, Axis, Contribution, LoopNest
-from stf.kernels.reductions import Reduction, contribution_to
+from stf.kernels.reductions import Reduction
 from stf.values.params import Param
 from stf.values.reducers import reducer
 

@@ -15,11 +15,11 @@ import numpy as np
 from stf.kernels.body_arguments import BodySignature
 from stf.kernels.bounds import Explanation
 from stf.kernels.captured import as_known
+from stf.kernels.combining import accumulator
 from stf.kernels.compile.contributions import reason_in
 from stf.kernels.loops import Loop, jitted, kind_of, types_of
 from stf.kernels.nest import ArrayType
 from stf.kernels.plans import Plan
-from stf.kernels.reductions import accumulator
 from stf.places.partition import Part
 from stf.tasks.running import submit_body
 from stf.values.params import Param

@@ -185,11 +185,11 @@ class Family:
 
     def combining(self, reduced: Any) -> Any:
         """A function for kernels that combines an element of an array with a number."""
-        from stf.kernels import reductions  # which imports the rules of contributions
+        from stf.kernels import combining  # which imports the rules of contributions
         from stf.values.reducers import reducer
 
         op, dtype = getattr(reducer, reduced.reducer), np.dtype(str(reduced.array.dtype))
-        take = taker_of(self.of_gpu, reductions.taken_by(op, dtype, dtype))
+        take = taker_of(self.of_gpu, combining.taken_by(op, dtype, dtype))
         scope: dict[str, Any] = {"take": take}
         if self.of_gpu:
             from stf.kernels.compile.python import intrinsics
@@ -249,11 +249,11 @@ class Family:
 
     def taker_for(self, name: str) -> Any:
         """A function that gives, for a dtype, what converts contributions to it."""
-        from stf.kernels import reductions
+        from stf.kernels import combining
         from stf.values.reducers import reducer
 
         op = getattr(reducer, name)
-        return lambda dtype: taker_of(self.of_gpu, reductions.taken_by(op, np.dtype(dtype), np.dtype(dtype)))
+        return lambda dtype: taker_of(self.of_gpu, combining.taken_by(op, np.dtype(dtype), np.dtype(dtype)))
 
     def define_shapes(self) -> None:
         """The extents are those of the array."""
