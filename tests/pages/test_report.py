@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ordering import Order
 
 import stf
 from stf.observe import DotRecorder, Statistics, TraceRecorder
@@ -55,6 +57,7 @@ class Program:
         self.dot, self.trace = DotRecorder(), TraceRecorder()
         self.now = 0
         self.count = 0
+        self.orders: defaultdict[int, Order] = defaultdict(Order)
 
     def tell(self, now: int, what: str, *arguments: Any) -> None:
         self.now = now
@@ -65,6 +68,10 @@ class Program:
         self.count += 1
         accesses = [SimpleNamespace(data_id=i, data_name=f"data{i}", mode=mode) for i, mode in uses]
         place = {"place_name": f"device({device})", "device": device, "call_site": f"program.py:{self.count}"}
+        waits_for: set[int] = set()
+        for data, mode in uses:
+            waits_for |= self.orders[data].take(self.count, mode, place["place_name"])
+        place["waits_for"] = sorted(waits_for - {self.count})
         common = SimpleNamespace(id=self.count, symbol=name, kind="task", accesses=accesses, **place)
         self.tell(now, "task", common)
         return self.count
@@ -93,12 +100,12 @@ def timed_page(program: Program, tmp_path: Path) -> Path:
     """
     long = program.task(1_000, "long", (1, 3))
     short = program.task(1_500, "short", (2, 3), device=1)
-    program.tell(1_600, "operation", "alloc", 2, "data2", "device(0)", "device(0)", 800, 3)
-    program.tell(1_700, "operation", "copy", 2, "data2", "device(1)", "device(0)", 800, 3)
+    program.tell(1_600, "operation", "alloc", 2, "data2", "device(0)", "device(0)", 800, 3, 1, ())
+    program.tell(1_700, "operation", "copy", 2, "data2", "device(1)", "device(0)", 800, 3, 2, (-1, short))
     last = program.task(1_800, "last", (1, 3), (2, 1))
     program.ran(long, "long", 2_000, 8_000)
     program.ran(short, "short", 2_000, 9_000, device=1)
-    program.tell(1_800, "ran", 0, "copy data2", 0, COPY_IN, 9_100, 10_000, "copy")
+    program.tell(1_800, "ran", 0, "copy data2", 0, COPY_IN, 9_100, 10_000, "copy", 2)
     program.ran(last, "last", 11_000, 13_000)
     return program.page(tmp_path / "timed.html")
 
@@ -351,14 +358,16 @@ def test_one_worker_takes_as_long_as_all_work_and_copies(
 ) -> None:
     """Twenty tasks, each behind a copy that waited for those before it, on two threads."""
     for number in range(20):
-        program.tell(number, "operation", "copy", number, f"data{number}", "host", "device(0)", 800, number + 1)
+        program.tell(
+            number, "operation", "copy", number, f"data{number}", "host", "device(0)", 800, number + 1, number + 1, ()
+        )
         program.task(number, "step", (number, 3))
     for number in range(20):
         begin, worker = number // 2 * 4_000 + 1_000, number % 2
-        program.tell(99, "ran", 0, "copy", 0, worker, begin, begin + 1_000, "copy")
+        program.tell(99, "ran", 0, "copy", 0, worker, begin, begin + 1_000, "copy", number + 1)
         program.tell(99, "ran", number + 1, "step", 0, worker, begin + 1_000, begin + 4_000, "task")
-    program.tell(90_000, "operation", "copy", 19, "data19", "device(0)", "host", 800, 0)  # to write it back
-    program.tell(99, "ran", 0, "copy", -1, 0, 91_000, 96_000, "copy")
+    program.tell(90_000, "operation", "copy", 19, "data19", "device(0)", "host", 800, 0, 21, (20,))  # to write it back
+    program.tell(99, "ran", 0, "copy", -1, 0, 91_000, 96_000, "copy", 21)
     page = open_page(program.page(tmp_path / "threads.html"))
     page.click("#tab-whatIf")
     rows = {cells[0]: cells[1] for cells in cells_of(page, "#panel-whatIf")}
