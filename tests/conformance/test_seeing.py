@@ -275,7 +275,7 @@ def test_each_copy_is_told_with_its_own_data(devices, hostile, monkeypatch):
             one, other = rng.choice(50, size=2, replace=False)
             mix.on(int(rng.integers(spec.count)))(arrays[one], arrays[other])
         ctx.synchronize()
-        found, numbers = run.collect(ctx._dot, ctx._trace), [asked.number for asked in ctx._trace.operations]
+        found, numbers = run.collect(ctx._dot, ctx._trace), [timed.asked.number for timed in ctx._trace.operations]
         events = [event for event in ctx.trace()["traceEvents"] if event.get("cat") == "copy"]
     spans = [span for span in found.spans if span.category == "copy"]
     assert len(spans) == len(events) == len(driver.copied) > 700

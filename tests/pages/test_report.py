@@ -16,6 +16,7 @@ from ordering import Order
 import stf
 from stf.observe import DotRecorder, Statistics, TraceRecorder
 from stf.observe.devices import COMPUTE, COPY_IN, STREAMS
+from stf.observe.observer import Operation
 from stf.observe.report import Report
 from stf.observe.run import collect
 
@@ -100,8 +101,8 @@ def timed_page(program: Program, tmp_path: Path) -> Path:
     """
     long = program.task(1_000, "long", (1, 3))
     short = program.task(1_500, "short", (2, 3), device=1)
-    program.tell(1_600, "operation", "alloc", 2, "data2", "device(0)", "device(0)", 800, 3, 1, ())
-    program.tell(1_700, "operation", "copy", 2, "data2", "device(1)", "device(0)", 800, 3, 2, (-1, short))
+    program.tell(1_600, "operation", Operation("alloc", 2, "data2", "device(0)", "device(0)", 800, 3, 1, ()))
+    program.tell(1_700, "operation", Operation("copy", 2, "data2", "device(1)", "device(0)", 800, 3, 2, (-1, short)))
     last = program.task(1_800, "last", (1, 3), (2, 1))
     program.ran(long, "long", 2_000, 8_000)
     program.ran(short, "short", 2_000, 9_000, device=1)
@@ -366,7 +367,9 @@ def test_one_worker_takes_as_long_as_all_work_and_copies(
         begin, worker = number // 2 * 4_000 + 1_000, number % 2
         program.tell(99, "ran", 0, "copy", 0, worker, begin, begin + 1_000, "copy", number + 1)
         program.tell(99, "ran", number + 1, "step", 0, worker, begin + 1_000, begin + 4_000, "task")
-    program.tell(90_000, "operation", "copy", 19, "data19", "device(0)", "host", 800, 0, 21, (20,))  # to write it back
+    program.tell(
+        90_000, "operation", Operation("copy", 19, "data19", "device(0)", "host", 800, 0, 21, (20,))
+    )  # to write it back
     program.tell(99, "ran", 0, "copy", -1, 0, 91_000, 96_000, "copy", 21)
     page = open_page(program.page(tmp_path / "threads.html"))
     page.click("#tab-whatIf")

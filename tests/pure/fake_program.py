@@ -9,6 +9,7 @@ from dotfile import Picture, parse_dot, unescaped
 from ordering import ACC, RW, Order, R, W
 
 from stf.observe import DotRecorder
+from stf.observe.observer import Operation
 
 Edges = set[tuple[str, str]]
 
@@ -49,7 +50,7 @@ class Program:
         self.operations += 1
         waits = self.orders.setdefault(name, Order()).move(self.operations, kind, source, target)
         told = (kind, self.data_id(name), name, source, target, 4096, task_id, self.operations, tuple(waits))
-        self.recorder.operation(*told)
+        self.recorder.operation(Operation(*told))
 
     def picture(self, **options: object) -> Picture:
         return parse_dot(self.recorder.to_dot(**options))

@@ -11,6 +11,7 @@ import pytest
 
 from stf.observe import DotRecorder, TraceRecorder
 from stf.observe.devices import COMPUTE, COPY_IN
+from stf.observe.observer import Operation
 from stf.observe.perfetto_trace import write
 from stf.observe.run import Run, RunOperation, RunSpan, RunTask, collect
 
@@ -39,10 +40,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Run:
         waits_for = {2: (1, -3)}.get(ident, ())
         return SimpleNamespace(**common, accesses=uses, call_site=f"program.py:{10 + ident}", waits_for=waits_for)
 
-    at(1_000, "operation", "alloc", 1, "x", "device(0)", "device(0)", 24, 1, 1, ())
+    at(1_000, "operation", Operation("alloc", 1, "x", "device(0)", "device(0)", 24, 1, 1, ()))
     at(1_100, "task", task(1, "first(0)", "device(0)", 0, (1, "x", 2)))
-    at(1_200, "operation", "alloc", 2, HOSTILE, "device(0)", "device(0)", 24, 2, 2, ())
-    at(1_300, "operation", "copy", 2, HOSTILE, "host", "device(0)", 24, 2, 3, (-2,))
+    at(1_200, "operation", Operation("alloc", 2, HOSTILE, "device(0)", "device(0)", 24, 2, 2, ()))
+    at(1_300, "operation", Operation("copy", 2, HOSTILE, "host", "device(0)", 24, 2, 3, (-2,)))
     at(1_400, "task", task(2, HOSTILE, "device(0)", 0, (1, "x", 1), (2, HOSTILE, 3)))
     at(1_500, "task", task(3, "other", "host", -1))
     at(1_600, "task", task(4, "never", "host", -1))
@@ -51,7 +52,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Run:
     at(1_700, "ran", 2, HOSTILE, 0, COMPUTE, 6_500, 6_500, "task")
     at(1_700, "ran", 3, "other", -1, 0, 2_000, 5_000, "task")
     at(1_700, "ran", 3, "other", -1, 0, 3_000, 6_000, "task")
-    at(9_000, "operation", "free", 1, "x", "device(0)", "device(0)", 24, 0, 4, (2,))
+    at(9_000, "operation", Operation("free", 1, "x", "device(0)", "device(0)", 24, 0, 4, (2,)))
     return collect(dot, trace)
 
 

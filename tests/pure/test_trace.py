@@ -17,6 +17,7 @@ from stf.observe import Observer, Observers, Statistics, TraceRecorder
 from stf.observe import timeline as timeline_module
 from stf.observe.devices import COMPUTE, COPY_IN, COPY_OUT
 from stf.observe.draw import timeline
+from stf.observe.observer import Operation
 from stf.observe.units import format_bytes, format_duration
 
 TASK = SimpleNamespace(id=1, symbol=None, kind="task", place_name="host", device=-1, accesses=[], call_site="")
@@ -31,8 +32,8 @@ class Listener(Observer):
     def task(self, task: Any) -> None:
         self.calls.append(f"task {task.id}")
 
-    def operation(self, *args: Any) -> None:
-        self.calls.append(f"operation {args}")
+    def operation(self, operation: Operation) -> None:
+        self.calls.append(f"operation {tuple(operation)}")
 
     def ran(self, *args: Any) -> None:
         self.calls.append(f"ran {args}")
@@ -58,7 +59,7 @@ class Listener(Observer):
 
 def announce(observer: Observer) -> None:
     observer.task(TASK)
-    observer.operation("copy", 1, "X", "host", "device(0)", 8, 1, 4, (2, -3))
+    observer.operation(Operation("copy", 1, "X", "host", "device(0)", 8, 1, 4, (2, -3)))
     observer.ran(1, "t", 0, 0, 0, 1, "task", 4)
     observer.failed(1, "ValueError: no", "a.py:2")
     observer.skipped(2, "task 't' failed")

@@ -254,7 +254,7 @@ class LanePort(Port):
         return self.next_lane(place, kind)
 
     def waits_outside(self, waits):
-        """Whether events are among these that others have yet to complete, or that come after such."""
+        """Return whether events are among these that others have yet to complete, or that come after such."""
         for event in waits.tolist():
             lane: Lane = self.lanes[event >> LANE_SHIFT]
             if lane.kind >= OUTSIDE and not self.done(event):

@@ -51,6 +51,7 @@ from stf._engine.versions import derived_outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
+from stf.observe.observer import Operation
 
 if not cython.compiled:
     from stf._engine.copy_log import logged
@@ -220,12 +221,12 @@ class Coherency:
         self.waits.update(target.ready)
         if self.outside is not None:
             self.waits.update(self.outside)
-        before = self.waits.names
+        before = self.waits.numbers
         slot = self.port.begin(source.place if outwards else target.place, self.waits, kind)
         try:
             if not target.has_memory():
                 self.allocate(data, target, slot)
-                before = joined(before, target.ready.names)
+                before = joined(before, target.ready.numbers)
             number: cython.longlong = self.number_operation()
             if data.layout.interface is None:
                 self.port.copy(slot, target, source, unless, number)
@@ -240,8 +241,8 @@ class Coherency:
         target.ready.add(event)
         version.readers.add(event)
         if number:
-            target.ready.name(-number)
-            version.readers.name(-number)
+            target.ready.add_number(-number)
+            version.readers.add_number(-number)
         if unless is None:
             version.share(source, target)
             self.reorder(version)
@@ -316,7 +317,7 @@ class Coherency:
             self.take_in(pool.order, data, replica)
         number: cython.longlong = self.number_operation()
         if number:
-            replica.ready.name(-number)
+            replica.ready.add_number(-number)
             self.note("alloc", data, replica.place, replica.place, nbytes, number, None)
         return 0
 
@@ -619,7 +620,7 @@ class Coherency:
         elif replica.has_memory() and not replica.home:
             self.waits.clear()
             self.add_uses(version, replica, self.waits)
-            before = self.waits.names
+            before = self.waits.numbers
             if replica.layout.interface is None and not want_event and pool.spares(replica.layout.nbytes):
                 self.keep_spare(replica, pool)
             elif replica.layout.interface is None:
@@ -673,7 +674,7 @@ class Coherency:
         self.fetch(data, version, home)
         self.write_backs += 1
         number: cython.longlong = self.number_operation()
-        self.note("write_back", data, home.place, home.place, home.layout.nbytes, number, home.ready.names)
+        self.note("write_back", data, home.place, home.place, home.layout.nbytes, number, home.ready.numbers)
         return 1
 
     def offer_home(self, data):
@@ -726,7 +727,7 @@ class Coherency:
             name = data.name or f"data{data.id}"
             start, end = self.places[source].name, self.places[target].name
             waits_for = tuple(sorted(set(before or ())))
-            self.observer.operation(kind, data.id, name, start, end, nbytes, task_id, number, waits_for)
+            self.observer.operation(Operation(kind, data.id, name, start, end, nbytes, task_id, number, waits_for))
         return 0
 
 

@@ -21,7 +21,7 @@ class LoggedCopy:
         lasti = 0
 
     def describe(self, names):
-        """What `LogicalData.history` says of it."""
+        """Say it as `LogicalData.history` does."""
         description = f"copied {names[self.source]} -> {names[self.target]}"
         if self.number == 0:
             return description

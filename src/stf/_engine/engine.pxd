@@ -23,7 +23,7 @@ cdef class Engine(EngineState):
     cdef int begin_queued(self, TaskCore task) except -1
     cdef int make_queued(self, TaskCore task) except -1
     cdef int queue(self, TaskCore task, object call) except -1
-    cdef int name_end(self, TaskCore task) except -1
+    cdef int tell_end(self, TaskCore task, Outcome outcome) except -1
     cdef int let_go(self, TaskCore task) except -1
     cdef int hold_back(self) except -1
     cdef int hold_back_if_due(self) except -1

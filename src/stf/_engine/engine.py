@@ -542,6 +542,8 @@ class Engine(EngineState):
             if replica is not None:
                 replica.pins -= 1
                 replica.last_use = self.coherency.tick
+                if replica.position and not replica.is_recent and use.mode != ACCUMULATE:  # partial results stay
+                    self.coherency.note_use(replica)
             if use.mode & WRITE:
                 wrote = True
                 version.set_writer(task.symbol, task.code, task.lasti, outcome)
@@ -552,8 +554,6 @@ class Engine(EngineState):
                     if version.own(replica):
                         self.coherency.reorder(version)
                     replica.ready.clear()
-                    if replica.position and not replica.is_recent:
-                        self.coherency.note_use(replica)
                 version.writers.clear()
                 version.writers.add(event)
                 version.readers.clear()
@@ -563,17 +563,12 @@ class Engine(EngineState):
                 version.claims -= 1
                 version.readers.add(event)
                 version.joined |= use.mode
-                if replica is not None:
-                    if replica.ready.count == 0 and replica.state == INVALID:
-                        replica.ready.add(event)
-                    if replica.position and not replica.is_recent:
-                        self.coherency.note_use(replica)
+                if replica is not None and replica.ready.count == 0 and replica.state == INVALID:
+                    replica.ready.add(event)
         if task.partials is not None:
             reductions.finish_partials(self, task, event, outcome)
         if self.observer is not None:
-            self.name_end(task)
-        if self.observer is not None and not (outcome is not None and outcome.pending):  # else its worker says so
-            self.observer.ended(task.id)
+            self.tell_end(task, outcome)
         if not wrote and not self.scope.records:
             note_reader(self.readers, task, event)
         task.event = event if not self.scope.records else GATHERED if self.scope.runs_once else RECORDED
@@ -587,16 +582,16 @@ class Engine(EngineState):
             claims.wake_claimants(self)
         return 0
 
-    def name_end(self, task):
-        """Let the number of a task that has ended go with its event, for observers."""
-        if task.is_single_launch:  # of tasks that they know
-            return 0
-        for item in task.uses:
+    def tell_end(self, task, outcome):
+        """Tell observers that a task has ended; its number goes with its event, unless they know the tasks in it."""
+        for item in () if task.is_single_launch else task.uses:
             use: Access = item
             if use.mode & WRITE:
-                use.core.version.writers.name(task.id)
+                use.core.version.writers.add_number(task.id)
             elif use.mode & READ:
-                use.core.version.readers.name(task.id)
+                use.core.version.readers.add_number(task.id)
+        if outcome is None or not outcome.pending:  # else its worker says so
+            self.observer.ended(task.id)
         return 0
 
     def let_go(self, task):

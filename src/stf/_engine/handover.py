@@ -167,8 +167,8 @@ def number_loan(engine: Engine, data: Data, mode, begun):
         if mode & WRITE:
             events.update(version.readers)
         if begun:
-            events.name(-begun)
-            (version.writers if mode & WRITE else version.readers).name(-number)
-        return number, tuple(events.names or ())
+            events.add_number(-begun)
+            (version.writers if mode & WRITE else version.readers).add_number(-number)
+        return number, tuple(events.numbers or ())
     finally:
         engine.gate.leave()

@@ -51,7 +51,7 @@ def open_event(engine: Engine, task: TaskCore, token: Data):
         version.joined |= WRITE
         version.set_writer(task.symbol, task.code, task.lasti, outcome)
         if engine.observer is not None:
-            version.writers.name(task.id)
+            version.writers.add_number(task.id)
             engine.observer.task(task)
         task.accesses = task.context = None  # as every task that was submitted, it keeps nothing alive
     finally:

@@ -65,12 +65,12 @@ def finish_partials(engine: EngineState, task: TaskCore, event, outcome):
         version = use.core.version
         version.accumulators -= 1
         partial.open = partial.needs_fill = False
-        contributors = partial.events.names
+        contributors = partial.events.numbers
         partial.events.clear()
         partial.events.add(event)
         if engine.observer is not None:
-            partial.events.name_all(contributors or [])
-            partial.events.name(task.id)
+            partial.events.add_numbers(contributors or [])
+            partial.events.add_number(task.id)
         version.wrote = task.symbol
         version.wrote_code = task.code
         version.wrote_lasti = task.lasti
@@ -271,7 +271,7 @@ def stage_partial(engine: EngineState, task: TaskCore, partial: Partial, staged)
     number: cython.longlong = engine.coherency.number_operation()
     engine.port.copy(task.slot, replica, partial.replica, None, number)
     nbytes: cython.longlong = replica.layout.nbytes
-    engine.coherency.note("copy", replica.data, partial.replica.place, place, nbytes, number, partial.events.names)
+    engine.coherency.note("copy", replica.data, partial.replica.place, place, nbytes, number, partial.events.numbers)
     return replica
 
 

@@ -122,10 +122,10 @@ class TaskCore:
 
     def add_predecessors(self, events: EventSet):
         """Add what ends with events that it waits for, where somebody observes."""
-        if events.names is not None:
+        if events.numbers is not None:
             if self.predecessors is None:
                 self.predecessors = []
-            self.predecessors.extend(events.names)
+            self.predecessors.extend(events.numbers)
         return 0
 
     @property

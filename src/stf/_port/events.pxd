@@ -12,14 +12,14 @@ cdef class EventSet:
     cdef int64_t* items
     cdef readonly int count
     cdef int capacity
-    cdef readonly list names  # numbers of what ends with the events, for observers; None where nobody observes
+    cdef readonly list numbers  # of the tasks, and with a minus sign of the operations, that end with them; None where nobody observes
     cpdef int add(self, int64_t event) except -1
     cdef int append(self, int64_t event) except -1
     cpdef int update(self, EventSet other) except -1
     cpdef int clear(self) except -1
-    cdef int name(self, int64_t number) except -1
-    cdef int name_all(self, list numbers) except -1
-    cdef int take_names(self, EventSet other) except -1
+    cdef int add_number(self, int64_t number) except -1
+    cdef int add_numbers(self, list numbers) except -1
+    cdef int take_numbers(self, EventSet other) except -1
     cpdef list tolist(self)
 
 cdef int grow(EventSet events) except -1

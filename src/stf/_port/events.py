@@ -37,7 +37,7 @@ class EventSet:
             self.items = self.inline_items
         else:
             self.items = [0] * INLINE_EVENTS
-            self.names = None
+            self.numbers = None
 
     def __dealloc__(self):
         if cython.compiled and self.items != self.inline_items:
@@ -66,34 +66,34 @@ class EventSet:
         i: cython.int
         for i in range(other.count):
             self.add(other.items[i])
-        if other.names is not None:
-            self.name_all(other.names)
+        if other.numbers is not None:
+            self.add_numbers(other.numbers)
         return 0
 
     def clear(self):
         self.count = 0
-        self.names = None
+        self.numbers = None
         return 0
 
-    def name(self, number):
+    def add_number(self, number):
         """Say that a task, or with a minus sign an operation, ends with one of the events."""
-        if self.names is None:
-            self.names = [number]
+        if self.numbers is None:
+            self.numbers = [number]
         else:
-            self.names.append(number)
+            self.numbers.append(number)
         return 0
 
-    def take_names(self, other):
+    def take_numbers(self, other):
         """Have the numbers of others, of whose events something else takes the place."""
-        self.names = None if other.names is None else list(other.names)
+        self.numbers = None if other.numbers is None else list(other.numbers)
         return 0
 
-    def name_all(self, numbers):
+    def add_numbers(self, numbers):
         """Say that all of these end with the events; the list stays the caller's."""
-        if self.names is None:
-            self.names = list(numbers)
+        if self.numbers is None:
+            self.numbers = list(numbers)
         else:
-            self.names.extend(numbers)
+            self.numbers.extend(numbers)
         return 0
 
     def tolist(self):

@@ -380,8 +380,8 @@ def take_writers(of: Use):
         return 0
     if inner.joined & WRITE:
         data.version.take_writers(inner)
-        data.version.writers.take_names(inner.writers)
-    data.version.readers.take_names(inner.readers)
+        data.version.writers.take_numbers(inner.writers)
+    data.version.readers.take_numbers(inner.readers)
     return 0
 
 
@@ -404,12 +404,12 @@ def bring_forward(awaited):
     """Say of data that somebody waits for when they are there, and when they are read, not when the launch is over."""
     for item, brought, read in zip(awaited.data, awaited.brought, awaited.read, strict=True):
         version: Version = cython.cast(Data, item).version
-        names = version.writers.names
+        numbers = version.writers.numbers
         version.writers.clear()
         for event in brought:
             version.writers.add(event)
-        if names is not None:
-            version.writers.name_all(names)
+        if numbers is not None:
+            version.writers.add_numbers(numbers)
         for event in read:
             version.readers.add(event)
     return 0

@@ -75,8 +75,8 @@ class RecordingScope(Scope):
         version.valid = 1 if version.phantom else 0
         version.frozen, version.frozen_by = outer.frozen, outer.frozen_by
         version.take_writers(outer)
-        version.writers.take_names(outer.writers)  # whose events the launch waits for
-        version.readers.take_names(outer.readers)
+        version.writers.take_numbers(outer.writers)  # whose events the launch waits for
+        version.readers.take_numbers(outer.readers)
         if not self.runs_once:
             version.outcome = None
         self.touched.append(data)

@@ -117,12 +117,12 @@ class Step:
 
     @property
     def is_none(self) -> bool:
-        """Whether it loads None."""
+        """Return whether it loads None."""
         return self.of == "constant" and self.name is None
 
     @property
     def is_in_place(self) -> bool:
-        """Whether it computes what ``+=`` and the like do."""
+        """Return whether it computes what ``+=`` and the like do."""
         return self.of == "binary" and bool(self.name.endswith("="))
 
     def is_load(self, *of: str) -> bool:

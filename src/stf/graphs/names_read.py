@@ -30,7 +30,7 @@ import itertools
 import os
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stf._engine.access import DataHandle
@@ -96,20 +96,26 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
             stored.setdefault((root.kind, root.name, (*whole.attributes, user.name)), i)
         elif user.does == "store" and user.of == "local" and user.name in own:
             aliases[user.name] = whole
+    for read in reads_inside(code, facts.parameters, aliases):
+        found.setdefault(read, len(facts.steps))
+    return tuple([read for read, i in found.items() if stored.get(read[:3], i) >= i])
+
+
+def reads_inside(code: types.CodeType, parameters: tuple[str, ...], aliases: dict[str, Read]) -> Iterator[Read]:
+    """Return what the code in it reads, where this code knows what the names mean."""
     for inner in [part for part in code.co_consts if isinstance(part, types.CodeType)]:
         for read in reads_of(inner):
-            if read.kind == "free" and read.name not in code.co_freevars:
-                alias = aliases.get(read.name)
-                if read.name in facts.parameters:
-                    read = read._replace(kind="param")
-                elif alias is not None:
-                    read = alias._replace(attributes=alias.attributes + read.attributes)
-                else:
-                    read = read._replace(kind="any", name="")
-            elif read.kind == "param":
-                read = read._replace(name="")
-            found.setdefault(read, len(facts.steps))
-    return tuple([read for read, i in found.items() if stored.get(read[:3], i) >= i])
+            alias = aliases.get(read.name)
+            if read.kind == "param":
+                yield read._replace(name="")
+            elif read.kind != "free" or read.name in code.co_freevars:
+                yield read
+            elif read.name in parameters:
+                yield read._replace(kind="param")
+            elif alias is not None:
+                yield alias._replace(attributes=alias.attributes + read.attributes)
+            else:
+                yield read._replace(kind="any", name="")
 
 
 def imported(step: Step, module: Step) -> Read | None:

@@ -80,7 +80,7 @@ class BodySignature:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What is compiled of the body, and of variables around it."""
+        """Key of what is compiled: the body, and variables around it."""
         order = [(is_returned(item), getattr(item, "op", None)) for item in self.items] if self.in_cpp else ()
         return self.body.__code__, around_key(self.captured), tuple(order)
 

@@ -53,7 +53,7 @@ class Launch(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """How many blocks the grid has."""
+        """Return the number of blocks of the grid."""
         return math.prod(self.grid)
 
 

@@ -128,7 +128,7 @@ class LoopNest(NamedTuple):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What is compiled, equal for functions that are compiled to the same."""
+        """Key of what is compiled; equal for functions that are compiled to the same."""
         results = [(code_key(result.function), result.taken) for result in self.results]
         coordinates = () if self.coordinates is None else code_key(self.coordinates)
         return self.axes, self.ndim, self.kinds, self.extra, tuple(results), coordinates

@@ -13,7 +13,7 @@ from stf._support.call_sites import site_text
 from stf._support.whole_file import whole_file
 
 from .many_objects import many_objects
-from .observer import ObservedTask, Observer
+from .observer import ObservedTask, Observer, Operation
 from .order import OperationRecord, Order, TaskRecord
 from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path
 from .units import format_duration
@@ -163,21 +163,9 @@ class DotRecorder(Observer):
         task.place_name, task.device, task.call_site, task.waits_for = "host", -1, "", waits_for
         self.task(task)
 
-    def operation(
-        self,
-        kind: str,
-        data_id: int,
-        data_name: str,
-        source: str,
-        target: str,
-        nbytes: int,
-        task_id: int,
-        number: int,
-        waits_for: tuple[int, ...],
-    ) -> None:
+    def operation(self, operation: Operation) -> None:
         """Record an internal operation."""
-        told = (kind, data_id, data_name, source, target, nbytes, task_id, self._section, number, waits_for)
-        self._log.append(("operation", *told))
+        self._log.append(("operation", operation, self._section))
 
     def ran(
         self,
@@ -274,26 +262,15 @@ class DotRecorder(Observer):
         place = self._shared(place)
         self._tasks.append((task_id, symbol, kind, place, device, tuple(accesses), call_site, section, waits_for))
 
-    def _read_operation(
-        self,
-        kind: str,
-        data_id: int,
-        name: str,
-        source: str,
-        target: str,
-        nbytes: int,
-        task_id: int,
-        section: int,
-        number: int,
-        waits_for: tuple[int, ...],
-    ) -> None:
+    def _read_operation(self, operation: Operation, section: int) -> None:
+        kind, data_id, name, source, target, nbytes, task_id, number, waits_for = operation
         data = self._data.get(data_id, self._removed.get(data_id))  # what is removed may be freed later
         if data is None:
             data = self._new_data(data_id)
             self._data_names[data] = name
         source, target = self._shared(source), self._shared(target)
-        position = len(self._tasks)
-        self._operations.append((position, kind, data, source, target, nbytes, task_id, section, number, waits_for))
+        about = nbytes, task_id, section, number, waits_for
+        self._operations.append((len(self._tasks), kind, data, source, target, *about))
 
     def _read_withdrawn(self, task_id: int) -> None:
         found = next((i for i in reversed(range(len(self._tasks))) if self._tasks[i][0] == task_id), None)

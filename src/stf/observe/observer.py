@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 _log = logging.getLogger("stf")
 
@@ -31,6 +31,34 @@ class ObservedTask(Protocol):
     waits_for: Sequence[int]  # numbers of tasks, and with a minus sign of operations
 
 
+class Operation(NamedTuple):
+    """An internal operation.
+
+    Attributes
+    ----------
+    kind
+        "alloc", "copy", "free", "evict" or "write_back".
+    source, target
+        Names of data places, such as "host" or "device(1)".
+    task_id
+        The task that needed the operation, or 0.
+    number
+        Its own, which `Observer.ran` brings back.
+    waits_for
+        The numbers of the tasks, and with a minus sign of the operations, that it comes after.
+    """
+
+    kind: str
+    data_id: int
+    data_name: str
+    source: str
+    target: str
+    nbytes: int
+    task_id: int
+    number: int
+    waits_for: tuple[int, ...]
+
+
 class Observer:
     """Base of everything that listens to the engine: every method does nothing.
 
@@ -41,24 +69,8 @@ class Observer:
     def task(self, task: ObservedTask) -> None:
         """Note that `task` was submitted; `task` must not be kept."""
 
-    def operation(
-        self,
-        kind: str,
-        data_id: int,
-        data_name: str,
-        source: str,
-        target: str,
-        nbytes: int,
-        task_id: int,
-        number: int,
-        waits_for: tuple[int, ...],
-    ) -> None:
-        """Note an internal operation: "alloc", "copy", "free", "evict" or "write_back".
-
-        `source` and `target` are names of data places, such as "host" or "device(1)"; `task_id` is the
-        task that needed the operation, or 0. `number` is the operation's own, which `ran` brings back, and `waits_for`
-        are the numbers of the tasks, and with a minus sign of the operations, that it comes after.
-        """
+    def operation(self, operation: Operation) -> None:
+        """Note an internal operation."""
 
     def began(self, task_id: int, name: str) -> None:
         """Note that this thread is about to run the body of a task that was queued."""
@@ -147,22 +159,11 @@ class Observers(Observer):
             except Exception:
                 self._drop(observer)
 
-    def operation(
-        self,
-        kind: str,
-        data_id: int,
-        data_name: str,
-        source: str,
-        target: str,
-        nbytes: int,
-        task_id: int,
-        number: int,
-        waits_for: tuple[int, ...],
-    ) -> None:
+    def operation(self, operation: Operation) -> None:
         """Pass it on."""
         for observer in self._hearing["operation"]:
             try:
-                observer.operation(kind, data_id, data_name, source, target, nbytes, task_id, number, waits_for)
+                observer.operation(operation)
             except Exception:
                 self._drop(observer)
 

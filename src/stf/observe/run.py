@@ -213,7 +213,7 @@ def _collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
         run.tasks = _tasks(recorder, submissions)
     index_of = {task.id: index for index, task in enumerate(run.tasks)}
     run.operations = _operations(recorder, trace.operations, index_of)
-    operation_of = {operation.number: index for index, operation in enumerate(trace.operations)}
+    operation_of = {operation.asked.number: index for index, operation in enumerate(trace.operations)}
     run.spans = list(_joined(spans, run, index_of, operation_of))
     times = [*(span.start_ns for span in run.spans[:1]), *list(submissions.values())[:1]]
     run.origin_ns = min([*times, *(operation.time_ns for operation in run.operations[:1])], default=0)
@@ -239,9 +239,8 @@ def _operations(
     """Join times with data, by the numbers of the operations."""
     data_of = {} if recorder is None else {record[8]: record[2] for record in recorder.operations}
     return [
-        RunOperation(t.time_ns, t.kind, data_of.get(t.number, -1), t.source, t.target, t.nbytes, task)
-        for t in timed
-        for task in (index_of.get(t.task_id, -1),)
+        RunOperation(time_ns, asked.kind, data_of.get(asked.number, -1), *asked[3:6], index_of.get(asked.task_id, -1))
+        for time_ns, asked in timed
     ]
 
 

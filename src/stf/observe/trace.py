@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from .devices import COMPUTE, COPY_IN, COPY_OUT, STREAMS
-from .observer import ObservedTask, Observer
+from .observer import ObservedTask, Observer, Operation
 
 _MAX_INDEX = 1 << 16
 MAIN_THREAD = "main thread"
@@ -44,16 +44,10 @@ class TimedSpan(Protocol):
 
 
 class TimedOperation(NamedTuple):
-    """An internal operation, and when it was asked for; `number` is its own, `task_id` that of the task, or 0."""
+    """An internal operation, and when it was asked for."""
 
     time_ns: int
-    kind: str
-    data_name: str
-    source: str
-    target: str
-    nbytes: int
-    task_id: int
-    number: int
+    asked: Operation
 
 
 class TraceRecorder(Observer):
@@ -77,22 +71,9 @@ class TraceRecorder(Observer):
         self._submissions.append(task.id)
         self._submissions.append(time.perf_counter_ns())
 
-    def operation(
-        self,
-        kind: str,
-        data_id: int,
-        data_name: str,
-        source: str,
-        target: str,
-        nbytes: int,
-        task_id: int,
-        number: int,
-        waits_for: tuple[int, ...],
-    ) -> None:
+    def operation(self, operation: Operation) -> None:
         """Record when an internal operation was asked for."""
-        self._operations.append(
-            TimedOperation(time.perf_counter_ns(), kind, data_name, source, target, nbytes, task_id, number)
-        )
+        self._operations.append(TimedOperation(time.perf_counter_ns(), operation))
 
     def ran(
         self,
@@ -149,7 +130,7 @@ class TraceRecorder(Observer):
         spans, row_names = self.rows()
         origin_ns = spans[0].start_ns if spans else 0
         events = _metadata({(span.device, span.worker) for span in spans}, row_names)
-        copies = {operation.number: operation for operation in self._operations if operation.kind == "copy"}
+        copies = {asked.number: asked for _, asked in self._operations if asked.kind == "copy"}
         events.extend(_complete_event(span, origin_ns, copies.get(span.operation)) for span in spans)
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -212,7 +193,7 @@ def free_lane(busy_until: list[int], span: TimedSpan) -> int:
     return len(busy_until) - 1
 
 
-def _complete_event(span: Span, origin_ns: int, copy: TimedOperation | None) -> dict[str, Any]:
+def _complete_event(span: Span, origin_ns: int, copy: Operation | None) -> dict[str, Any]:
     name, args = span.name, {"task": span.task_id}
     if copy is not None:
         name, args = f"copy {copy.data_name}", _facts_of(copy)
@@ -228,7 +209,7 @@ def _complete_event(span: Span, origin_ns: int, copy: TimedOperation | None) -> 
     }
 
 
-def _facts_of(copy: TimedOperation) -> dict[str, Any]:
+def _facts_of(copy: Operation) -> dict[str, Any]:
     """Return which data were copied, how much, from where to where, and for which task."""
     return {
         "task": copy.task_id,

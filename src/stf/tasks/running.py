@@ -71,14 +71,7 @@ if not cython.compiled:
 def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a queued body that calls `fn` on the task's arrays and `extra`."""
     task.warns_if_unused = False
-    if hasattr(fn, "__code__"):
-        if fn.__code__.co_flags & NO_FUNCTION:
-            raise TypeError(f"a task's body is an ordinary function, got the coroutine or generator '{fn.__name__}'")
-        check_globals(fn, task)
-    if task.context is not None and not (getattr(fn, "__module__", None) or "").startswith("stf."):
-        refuse_undeclared(fn, task)
-        for value in extra:
-            refuse_arrays(value, "an argument", task)
+    check_body(task, fn, extra)
     injected = injections(fn)
     engine = cython.cast("Engine", task.engine)
     if engine.scope.submitted is not None:
@@ -97,10 +90,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         written = written_values(task, values)
         takes_task: cython.bint = "task" in [adapters.injected_kind(kind) for _, kind in injected]
         owes: cython.bint = False
-        if not takes_task and (hasattr(fn, "__code__") or type(fn) is functools.partial):
-            modes = modes_of(task)
-            owes = refuse_lost(fn, task.symbol or "body", modes)
-            fn = with_last_values(fn, modes)
+        if not takes_task:
+            fn, owes = seeing_results(task, fn)
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
@@ -117,6 +108,27 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             return outcomes.skip(engine, task, error)
         raise
     return submit(task, body)
+
+
+def check_body(task: TaskCore, fn, extra):
+    """Raise for a body that is no ordinary function, or that uses data which it does not declare."""
+    if hasattr(fn, "__code__"):
+        if fn.__code__.co_flags & NO_FUNCTION:
+            raise TypeError(f"a task's body is an ordinary function, got the coroutine or generator '{fn.__name__}'")
+        check_globals(fn, task)
+    if task.context is not None and not (getattr(fn, "__module__", None) or "").startswith("stf."):
+        refuse_undeclared(fn, task)
+        for value in extra:
+            refuse_arrays(value, "an argument", task)
+
+
+def seeing_results(task: TaskCore, fn):
+    """Return a body from which results that would get lost are seen, and whether it owes one."""
+    if not hasattr(fn, "__code__") and type(fn) is not functools.partial:
+        return fn, False
+    modes = modes_of(task)
+    owes = refuse_lost(fn, task.symbol or "body", modes)
+    return with_last_values(fn, modes), owes
 
 
 def modes_of(task: TaskCore):
