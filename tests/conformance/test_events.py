@@ -233,6 +233,52 @@ def test_mistakes_say_what_to_do():
         ctx.event()
 
 
+@pytest.mark.not_captured("an event cannot be part of a caller's graph")
+def test_arrays_that_others_fill_again_and_again(ctx_factory):
+    """The event has the data, so that tasks wait for it, and copies of what was there before are read by nobody."""
+    ctx = ctx_factory()
+    X, seen = np.zeros(4), []
+    x = ctx.logical_data(X, name="x")
+    for k in range(1, 5):
+        filled = ctx.event(x.write())
+        y = ctx.logical_data_empty(4)
+        ctx.copy(x, y)
+        assert not x.ready()
+        threading.Timer(0.01, lambda k=k, filled=filled: (X.__setitem__(slice(None), k), filled.set())).start()
+        seen.append(y.numpy().tolist())
+        increment(x)  # on a device, where there is one: the array is not valid any more
+    assert seen == [[k] * 4 for k in range(1, 5)] and x.numpy().tolist() == [5] * 4
+    part = ctx.event(x.rw(), name="part")
+    assert X.tolist() == [5] * 4  # and it is the user's again
+    X[0] = 7
+    part.set()
+    assert x.numpy().tolist() == [7, 5, 5, 5]
+    ctx.event(x.write(), name="lost").fail(OSError("gone"))
+    with pytest.raises(stf.TaskFailedError, match="event 'lost' .* failed with OSError: gone"):
+        x.numpy()
+    x.accept()
+
+
+def test_only_arrays_of_the_users_can_be_filled_by_others():
+    with stf.context(devices="cpu:2") as ctx, stf.context(devices="cpu") as other:
+        x, fixed = ctx.logical_data(np.zeros(2)), ctx.logical_data(np.zeros(2), readonly=True)
+        made, elsewhere = ctx.logical_data_zeros(2), other.logical_data(np.zeros(2))
+        for wrong in (x, np.zeros(2), x.read(), x.accumulate(stf.reducer.sum), 3):
+            with pytest.raises(TypeError, match=r"ctx\.event takes"):
+                ctx.event(wrong)
+        with pytest.raises(TypeError, match="no array of yours on the host"):
+            ctx.event(made.write())
+        with pytest.raises(stf.AccessError):
+            ctx.event(fixed.write())
+        with pytest.raises(stf.ContextMismatchError):
+            ctx.event(elsewhere.write())
+        tiles = x.tiles(1)
+        with pytest.raises(stf.AccessError):
+            ctx.event(x.write())
+        del tiles
+        ctx.event(x.write()).set()
+
+
 @pytest.mark.parametrize("devices", ["cpu", "cpu:2"])
 def test_copies_for_a_task_come_after_its_events(devices):
     """What others write before they complete an event is what the task reads, wherever it runs."""

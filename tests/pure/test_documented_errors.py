@@ -298,6 +298,8 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "Context.event": {
         "TypeError": lambda w: w.ctx.event(name=3),
         "TaskStateError": lambda w: in_block(w.ctx.task_graph(), w.ctx.event),
+        "AccessError": lambda w: w.ctx.event(w.fixed.write()),
+        "ContextMismatchError": lambda w: w.ctx.event(w.other.logical_data(np.zeros(3)).write()),
         "ContextClosedError": lambda w: w.closed.event(),
     },
     "Event.exception": {"TimeoutError": lambda w: with_event(w.ctx, lambda event: event.exception(timeout=0.001))},

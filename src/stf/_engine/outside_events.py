@@ -1,7 +1,11 @@
 """Events that others complete: a thread of the user's, a callback of a library, a coroutine, another process.
 
-Such an event is a task that writes a token. It is submitted as it is made, and no worker has it: it ends when somebody
-says so. Tasks that come after it read the token. So it orders, fails, poisons, and is waited for as all tasks are.
+Such an event is a task that writes a token, and perhaps data. It is submitted as it is made, and no worker has it: it
+ends when somebody says so. Tasks that come after it read the token, or the data. So it orders, fails, poisons, and is
+waited for as all tasks are.
+
+Others can write data only when nobody uses them, and in the user's own array. So whoever makes an event of data has
+waited for that, in a task on the host, which leaves the array as the only valid replica.
 """
 
 from __future__ import annotations
@@ -28,31 +32,40 @@ REPORTED_S = 1.0  # how long the end of a context waits for events before it say
 log = logging.getLogger("stf")
 
 
-def open_event(engine: Engine, task: TaskCore, token: Data):
-    """Let a task, which has begun nowhere, be the event that writes a new token."""
+def must_be_possible(engine: Engine):
+    """Raise where no event can be made."""
+    if engine.root.captured:
+        raise CaptureError("an event that others complete cannot be part of a CUDA graph of yours")
+    if engine.scope.records and not thread_turns.gathers(engine.scope):
+        raise TaskStateError(
+            f"an event inside {engine.scope.description}: what is recorded has none that others complete; make it "
+            "before, and let the task that launches come after it"
+        )
+
+
+def open_event(engine: Engine, task: TaskCore, written):
+    """Let a task, which has begun nowhere, be the event that writes a new token, and data that nobody uses."""
     engine.enter()
     try:
-        if engine.root.captured:
-            raise CaptureError("an event that others complete cannot be part of a CUDA graph of yours")
-        if engine.scope.records and not thread_turns.gathers(engine.scope):
-            raise TaskStateError(
-                f"an event inside {engine.scope.description}: what is recorded has none that others complete; make it "
-                "before, and let the task that launches come after it"
-            )
-        version = token.version
+        must_be_possible(engine)
         outcome = Outcome(True)
         event: cython.longlong = engine.root.open_event()
         engine.outside[event] = task
         engine.next_task += 1
         task.id, task.event, task.state, task.outcome = engine.next_task, event, ENDED, outcome
         engine.kinds.add(task.kind, 1)
-        version.writers.add(event)
-        version.outcome = outcome
-        version.joined |= WRITE
-        version.set_writer(task.symbol, task.code, task.lasti, outcome)
+        for item in written:
+            version = cython.cast(Data, item).version
+            version.writers.add(event)
+            version.outcome = outcome
+            version.joined |= WRITE
+            version.set_writer(task.symbol, task.code, task.lasti, outcome)
+            if engine.observer is not None:
+                task.add_predecessors(version.writers)
+                version.writers.add_number(task.id)
         if engine.observer is not None:
-            version.writers.add_number(task.id)
             engine.observer.task(task)
+        task.cores, task.written_mask = list(written[1:]), -1  # all of them, but for the token
         task.accesses = task.context = None  # as every task that was submitted, it keeps nothing alive
     finally:
         engine.gate.leave()
@@ -102,9 +115,9 @@ def cancel_all(engine: Engine):
 
 def failure_of(task: TaskCore, exception):
     """Return the failure of an event."""
-    return EventFailure(task.label(), task.call_site, exception, number=task.id)
+    return EventFailure(task.label(), task.call_site, exception, task.written(), number=task.id)
 
 
 def cancellation_of(task: TaskCore):
     """Return the failure of an event that is cancelled; who cancels knows."""
-    return EventCancellation(task.label(), task.call_site, None, delivered=True, number=task.id)
+    return EventCancellation(task.label(), task.call_site, None, task.written(), True, task.id)

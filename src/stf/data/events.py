@@ -7,24 +7,33 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from stf._engine import outside_events
+from stf._engine.access import Access
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
 from stf.data.logical_data import new_handle
 from stf.errors import not_copied
 from stf.tasks.after import Outside
-from stf.tasks.checks import must_be_open
+from stf.tasks.checks import must_be_open, must_be_outside, task_of_kind
+from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 
+READ = 1
 
-def event(context: ContextCore, *, name: str | None = None, symbol: str | None = None) -> Event:
+
+def event(context: ContextCore, *writes: Access, name: str | None = None, symbol: str | None = None) -> Event:
     """Return an event that you complete: with ``set()``, ``fail(error)`` or ``cancel()``, from any thread.
 
-    Tasks come after it by ``after=`` of `Context.task`, `Context.submit_task`, `Context.host_launch`,
+    If others fill arrays that you registered, say so: ``ctx.event(x.write())`` waits until no task uses `x`. From then
+    until the event is complete the array is theirs. Tasks that use `x` come after the event.
+
+    Other tasks come after it by ``after=`` of `Context.task`, `Context.submit_task`, `Context.host_launch`,
     `Context.parallel_for` and `Context.launch`. No worker waits for it meanwhile. Calls that run or launch the body
     themselves wait until the event is complete: with-blocks, and `Context.parallel_for` and `Context.launch` on a GPU.
 
     Parameters
     ----------
+    *writes : Access
+        Data that others write, in the arrays that you registered: ``x.write()``, or ``x.rw()`` for a part of them.
     name : str, optional
         For messages and pictures.
 
@@ -36,9 +45,13 @@ def event(context: ContextCore, *, name: str | None = None, symbol: str | None =
     Raises
     ------
     TypeError
-        The name is no text.
+        An argument is no access for writing, or its data have no array of yours on the host; or the name is no text.
     TaskStateError
-        It is made inside of what is recorded.
+        It is made inside of what is recorded, or data are given in a body.
+    AccessError
+        The data are read-only, split into tiles or released, or another live context uses their memory.
+    ContextMismatchError
+        Data belong to another context.
     CaptureError
         The context fills a CUDA graph of yours.
     ContextClosedError
@@ -54,15 +67,49 @@ def event(context: ContextCore, *, name: str | None = None, symbol: str | None =
     ...     threading.Timer(0.01, uploaded.set).start()
     ...     print(x.numpy())
     [1. 1. 1.]
+
+    Others fill an array, again and again:
+
+    >>> def fill(array, value, event):
+    ...     array[:] = value
+    ...     event.set()
+    >>> X = np.zeros(3)
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data(X)
+    ...     for value in (1.0, 2.0):
+    ...         filled = ctx.event(x.write())
+    ...         threading.Thread(target=fill, args=(X, value, filled)).start()
+    ...         print(x.numpy())
+    [1. 1. 1.]
+    [2. 2. 2.]
     """
     must_be_open(context)
     label = name_of(name, symbol)
+    if writes:
+        await_unused(context, writes, label)
     token = new_handle(context.engine, None, None if label is None else f"event {label}", True)
     task = context.make_task_at((token.write(),), label)
     task.kind, task.where = "event", 0
     task.find_site_outside()
-    outside_events.open_event(context.engine, task, token.core)
+    outside_events.open_event(context.engine, task, [token.core, *(access.data.core for access in writes)])
     return Event(context.engine, task, token)
+
+
+def await_unused(context: ContextCore, writes: tuple[Access, ...], label: str | None) -> None:
+    """Wait until nobody uses data that others are going to write in the user's arrays, which are valid then."""
+    for access in writes:
+        refuse_data("ctx.event", access)
+        if not isinstance(access, Access) or access.op is not None or access.mode == READ:
+            raise TypeError(f"ctx.event takes data that others write, as x.write() or x.rw(), got {access!r}")
+        home = access.data.core.home
+        if home is None or home.place != 0 or access.data.core.layout.interface is not None:
+            raise TypeError(
+                f"{access.data.core.describe()} is in no array of yours on the host, so others cannot write it; register one"
+            )
+    must_be_outside(context, "an event of data", False)
+    outside_events.must_be_possible(context.engine)
+    with task_of_kind(context, "wait", writes, label or "event", None, "host"):
+        pass
 
 
 class Event(Shown, Outside):
