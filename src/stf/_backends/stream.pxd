@@ -36,6 +36,7 @@ cdef class StreamBackend(LanePort):
     cdef object disown(self, Replica replica)
     cpdef int pin(self, Replica replica) except -1
     cdef int enter(self, int slot) except -1
+    cdef bint try_enter(self, int slot) except -1
     cpdef bint may_use(self, int place, Replica replica) except -1
     cpdef int add_place(self, int device, object foreign_handle) except -1
     cdef int begin_readback(self, int slot, Replica replica) except -2

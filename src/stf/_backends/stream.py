@@ -186,6 +186,10 @@ class StreamBackend(LanePort):
         self.driver.stream_enter(lane.stream)
         return 0
 
+    def try_enter(self, slot):
+        lane = cython.cast(Lane, self.lanes[slot])
+        return self.driver.try_enter(lane.stream)
+
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         lane = cython.cast(Lane, self.lanes[slot])
         self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)

@@ -32,6 +32,7 @@ cdef class Driver:
     cpdef int stream_create_in(self, int device, int64_t context) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
+    cpdef bint try_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
     cpdef int record_lazy(self, int stream, int64_t sequence) except -1
     cpdef int commit(self, int stream, int64_t sequence) except -1

@@ -87,6 +87,10 @@ class Driver:
         """Wait until `stream` has done all it was given, and hold it until the next `record`."""
         raise NotImplementedError
 
+    def try_enter(self, stream):
+        """Hold an idle stream until the next `record`; return whether it was idle."""
+        return False
+
     def record(self, stream, sequence):
         """Mark this point of `stream` with `sequence`."""
         raise NotImplementedError

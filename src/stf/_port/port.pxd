@@ -33,6 +33,7 @@ cdef class Port:
     cpdef int keep_alive(self, int slot, object what) except -1
     cdef object disown(self, Replica replica)
     cdef int enter(self, int slot) except -1
+    cdef bint try_enter(self, int slot) except -1
     cpdef int copy(self, int slot, Replica target, Replica source, object unless=*, int64_t number=*) except -1
     cdef int begin_readback(self, int slot, Replica replica) except -2
     cdef object end_readback(self, int landing, int64_t nbytes)

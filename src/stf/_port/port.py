@@ -64,6 +64,10 @@ class Port:
         """Wait, outside the engine, until a body may begin where it stands."""
         return 0
 
+    def try_enter(self, slot):
+        """Return whether a body may begin where it stands now; then nothing else begins on the slot before its end."""
+        return False
+
     def copy(self, slot, target, source, unless=None, number=0):
         """Copy one replica to another on the slot; not if ``unless()`` is not None when the slot gets there.
 

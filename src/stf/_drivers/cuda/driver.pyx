@@ -123,6 +123,12 @@ cdef class CudaDriver(HardwareDriver):
             raise self.lost.again()
         return 0
 
+    cpdef bint try_enter(self, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device >= 0 or (<HostStream>lane).next_awaited() is not None:
+            return False
+        return QueueDriver.try_enter(self, stream)
+
     cdef int enter_host(self, HostStream lane) except -1:
         """Wait for what stands before on the host, then for devices; both on the calling thread."""
         if lane.head is None and not lane.busy:

@@ -117,6 +117,13 @@ class RecordingDriver(WrappingDriver):
         self.recording.note("entered", stream)
         return 0
 
+    def try_enter(self, stream: int) -> bool:
+        entered = bool(self.inner.try_enter(stream))
+        if entered:
+            self.recording.note("enter", stream)
+            self.recording.note("entered", stream)
+        return entered
+
     def record(self, stream: int, sequence: int) -> int:
         self.recording.note("record", stream, sequence)
         return int(self.inner.record(stream, sequence))
