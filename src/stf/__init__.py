@@ -42,6 +42,7 @@ from stf.places.partition import blocked_partition, cyclic_partition, null_parti
 from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
+from stf.tasks.new_data import Like, New
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
 from stf.values.reducers import Reducer, reducer
@@ -62,7 +63,9 @@ __all__ = [
     "ExecPlace",
     "Frozen",
     "Grid",
+    "Like",
     "LogicalData",
+    "New",
     "OutOfMemoryError",
     "PlaceError",
     "Read",

@@ -423,6 +423,8 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         **cases_of_data("task", lambda w, x: increment(x) if x is not w.theirs else two_data(w.x, x)),
         "ContextClosedError": lambda w: increment(w.late),
     },
+    "Like": {"TypeError": lambda w: stf.Like[3]},
+    "New": {"TypeError": lambda w: stf.New["m,k"]},
     "Context.task": {
         "TypeError": lambda w: w.ctx.task(0, 1, w.x.rw()),
         "PlaceError": lambda w: w.ctx.task(GONE, w.x.rw()),

@@ -167,7 +167,7 @@ class Body(QueuedBody):
                 named.update(value)
             elif kind == "keyword":
                 named[name] = value
-            else:
+            elif kind != "result":
                 positional.append(value)
         return self.fn(*positional, **named)
 
