@@ -57,7 +57,7 @@ def is_plain(engine, data):
         and data.home is None
         and engine.observer is None
         and engine.gathering is None
-        and not engine.validate
+        and not engine.watches
         and not host_waits.repeated_scopes
         and not engine.blocking
     )

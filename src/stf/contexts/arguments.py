@@ -52,6 +52,17 @@ def worker_count(workers: Any) -> int:
     return int(workers)
 
 
+def wants_finite(nan: Any, use_graph: Any) -> bool:
+    """Return whether a context is asked to look for values that are not finite."""
+    if nan is None:
+        return False
+    if nan != "error":
+        raise ValueError(f"nan is 'error' or None, got {nan!r}")
+    if use_graph:
+        raise ValueError("nan='error' looks at each body, and use_graph=True gathers them in graphs; choose one")
+    return True
+
+
 def memory_bound(memory_limit: Any) -> int:
     """Bytes that replicas on a device may take; 0 for no bound."""
     if memory_limit is None:

@@ -56,6 +56,7 @@ def context(
     memory_limit: int | None = None,
     max_pending: int | None = None,
     workers: int | None = None,
+    nan: str | None = None,
     observe: str | bool = False,
     name: str | None = None,
 ) -> Context:
@@ -89,6 +90,11 @@ def context(
     workers : int, optional
         Threads that run bodies on the host; ``STF_CPU_WORKERS``, or one a core, by default. Bodies that wait, for a
         download or a device, can have more than there are cores.
+    nan : str, optional
+        ``"error"``: the first task that writes a NaN or an infinity, which none of its inputs had, fails with a
+        `FloatingPointError` that names the data and the index. Each task's data are looked at before and after it, so
+        this is for finding mistakes. Replayed functions run as they are then, and graphs that you record, or that a
+        context with `use_graph` gathers, are not looked at. By default ``STF_NAN``.
     observe : bool or str
         ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"cupti"``: both,
         and the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a
@@ -132,8 +138,12 @@ def context(
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     label = None if name is None else name_of(name)
+    wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
     gathers = bool(use_graph) and graph is None
-    return Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
+    made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
+    if wants_finite:
+        made.engine.watches = made.engine.wants_finite = True
+    return made
 
 
 class Context(Shown, ContextCore):
@@ -281,7 +291,7 @@ class Context(Shown, ContextCore):
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
-        engine.validate = config.validate or config.hostile is not None
+        engine.validate = engine.watches = config.validate or config.hostile is not None
         if not engine.validate and caller is None:
             for pool in engine.coherency.pools:
                 pool.most_spare = MOST_SPARE

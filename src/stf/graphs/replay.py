@@ -196,8 +196,9 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
     def _call_bound(self, bound: inspect.BoundArguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call with arguments that are bound to their names."""
         context = self._context_of(bound.arguments)
-        if claims.recorded_description(context.engine, threading.get_ident()) is not None:
-            return self._fn(*args, **kwargs)  # a part of what is recorded there
+        engine = context.engine
+        if engine.wants_finite or claims.recorded_description(engine, threading.get_ident()) is not None:
+            return self._fn(*args, **kwargs)  # each body is looked at; or it is a part of what is recorded there
         while True:
             entry = self._entry_for(context, bound.arguments)
             entry.calls += 1

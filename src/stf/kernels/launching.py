@@ -216,7 +216,7 @@ def put_launch(task, kernel, config, args, alone=False):
         function = kernel.function_at(task.context, task.where)
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
-    if engine.validate and not engine.scope.records and task.restore is None:
+    if engine.watches and not engine.scope.records and task.restore is None:
         task.restore = validation.watch(task, False)
     if special:
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)

@@ -180,7 +180,7 @@ def begin_body(task, movable=None):
 
 def is_held_up(engine, task):
     """Return whether the body of an open task may run later, and would have to wait for one on the host."""
-    if engine.scope.records or engine.validate or task.blocks_caller or task.partials is not None:
+    if engine.scope.records or engine.watches or task.blocks_caller or task.partials is not None:
         return False
     if engine.place(task.where).is_callers_stream:  # work there waits here, to stay in the user's order
         return False
@@ -238,7 +238,7 @@ def runs_plainly(task, args):
     return (
         task.runs_in_call
         and not engine.scope.records
-        and not engine.validate
+        and not engine.watches
         and task.partials is None
         and not (tensors_made[0] and adapters.uses_tensors(args))
     )

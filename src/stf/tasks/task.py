@@ -286,7 +286,7 @@ class Task(TaskCore):
             if self.partials is not None:
                 for op, partial in views_to_fill(self):
                     op.fill(partial)
-            if engine.validate:
+            if engine.watches:
                 self.restore = validation.watch(self, engine.scope.records or engine.root.captured)
         except BaseException:
             if self.borrowed is not None or self.pools is not None:
