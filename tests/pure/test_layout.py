@@ -294,6 +294,21 @@ def test_one_room_knows_the_opcodes_of_python() -> None:
         assert not opcodes.findall(path.read_text()), relative(path)
 
 
+def test_only_placing_and_the_engine_say_where_a_task_runs() -> None:
+    """So a place can be chosen in one spot, and nothing moves a task whose arrays were made."""
+    own = {"Task", "TaskCore"}  # other classes have a field of this name, too: they set their own
+    for path in [p for p in MODULES if p.parent != ENGINE and relative(p) != "tasks/placing.py"]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            fields = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "where"]
+            if isinstance(node, ast.ClassDef):
+                found = [f for f in fields if isinstance(f.ctx, ast.Store) and node.name in own]
+            else:
+                found = [
+                    f for f in fields if isinstance(f.ctx, ast.Store) and ast.unparse(f.value) not in ("self", "copy")
+                ]
+            assert not found, f"{relative(path)}:{found[0].lineno}"
+
+
 def test_extensions_of_a_library_are_imported_inside_functions() -> None:
     extensions = {module_name(ROOT / name) for name in EXTENDS}
     assert extensions <= NAMES

@@ -64,7 +64,7 @@ cdef enum:
 cdef class TaskCore:
     cdef readonly object engine  # whose it is
     cdef readonly int64_t id  # its number
-    cdef public int where  # the number of its place
+    cdef public int where  # the number of its place; below 0 until `tasks.placing` settles it
     cdef readonly tuple accesses  # as the user gave them
     cdef tuple uses  # the accesses, one for each data
     cdef list replicas  # of these, while it is open

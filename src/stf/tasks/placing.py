@@ -1,0 +1,90 @@
+"""Where a task runs: the one module of the API that writes `TaskCore.where`. Compiled.
+
+A task gets its place in two steps::
+
+    the task is made    wanted(context, argument)    a number, or a word below 0 that stands for what is not known yet
+    it begins           settle(task)                 its accesses are known: a number, for good
+
+In between, `where` may be a word, and nothing may look a place up by it: the engine indexes its places, unchecked. So
+whoever begins a task calls `settle` before anything else. From then on the place stays, as the task's arrays and
+streams are of it; also when the task begins again, after it had to wait for memory.
+"""
+
+from __future__ import annotations
+
+from stf.places import places
+from stf.places.table import current_place_code, place_code, place_code_of_task, where_code
+
+active_places: list = places.active_places
+
+
+class PlacingContext:
+    """What of a context says where its tasks run."""
+
+    def attach(self, engine, default_code, codes=None, ordinal_of_current=None):
+        """Give the context its engine, and say what its places and its default place are."""
+        self.engine, self.default_code = engine, default_code
+        self.ordinal_of_current, self.codes = ordinal_of_current, codes or {}
+
+    def default_place(self):
+        """Return the place outside of any ``with place``: the current device, if there are several, or the first."""
+        ask = self.ordinal_of_current
+        return self.default_code if ask is None else self.codes.get(ask(), self.default_code)
+
+    def default_place_code(self):
+        """Do as `default_place`, for modules that are not compiled."""
+        return self.default_place()
+
+    def place_here(self):
+        """Return the place of a task of this thread that names none."""
+        return current_place_code(self) if active_places[0] else self.default_place()
+
+
+def wanted(context, place):
+    """Return what a place argument means to a task: the number of a place, or a word below 0.
+
+    `place` is what users call a place, data, or None for the default place of this thread.
+    """
+    return context.place_here() if place is None else place_code(context, place)
+
+
+def settle(task):
+    """Choose the place of a task that is about to begin, unless it has one."""
+    return 0
+
+
+def place_here(task, context):
+    """Let a task run at the default place of this thread."""
+    task.where = context.place_here()
+    return 0
+
+
+def place_at(task, context, place):
+    """Let a task run at `place`."""
+    task.where = wanted(context, place)
+    return 0
+
+
+def place_as_argument(task, context, place):
+    """Let a task run at `place`, which may be a grid of several: `SEVERAL`."""
+    task.where = place_code_of_task(context, place)
+    return 0
+
+
+def place_on_host(task):
+    """Let a task run on the host."""
+    task.where = 0
+    return 0
+
+
+def place_as_function(task, context, place, is_fixed):
+    """Let a call of a task function run where its ``.on(place)`` says, or at the default place; data are places, too.
+
+    One that `is_fixed` is a number or a word, which the context knows without a look at what it means.
+    """
+    if place is None:
+        task.where = context.place_here()
+        return 0
+    code = context.codes.get(place) if is_fixed else None
+    task.where = where_code(context, place) if code is None else code
+    return 0
