@@ -74,6 +74,7 @@ cdef class TaskCore:
     cdef list predecessors  # for observers: numbers of the tasks, and with a minus sign of the operations, it waits for
     cdef readonly int slot  # of the port, while it is open
     cdef readonly int64_t event  # its end, once it has ended; RECORDED or GATHERED if it was recorded
+    cdef public object choice  # of its place, if that was automatic: who wants to know how long its body runs; or None
     cdef public object later  # the events after which a gathered task is done, once somebody has asked
     cdef public object watch  # who wants to be told when it is done; None while nobody does
     cdef public int fate  # of its queued body: WAITS, BEGUN or CALLED_OFF

@@ -197,6 +197,8 @@ def synchronize(context: ContextCore, timeout: float | None = None) -> None:
     must_be_outside(context, "synchronize")
     if not context.engine.synchronize(arguments.seconds(timeout)):
         raise TimeoutError(f"tasks were still running after {timeout} s")
+    if context.placement is not None:
+        context.placement.settle_clocks()
     check_errors(context)
 
 

@@ -47,6 +47,7 @@ if not cython.compiled:
 
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
+FIXED = ("device", "host", "auto")  # kinds of places that are known by a number or a word
 MOST_VARIANTS = 1024  # of a function, at places of different numbers
 
 
@@ -126,7 +127,7 @@ class TaskFunction:
 
     def on(self, place):
         """Return the same function running at `place`, or where a logical data is valid."""
-        if type(place) is ExecPlace and (place.kind == "device" or place.kind == "host"):
+        if type(place) is ExecPlace and place.kind in FIXED:
             place = place.index if place.kind == "device" else place.kind
         if type(place) is not int and type(place) is not str:
             return self.at(place)

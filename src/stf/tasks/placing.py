@@ -7,13 +7,23 @@ A task gets its place in two steps::
 
 In between, `where` may be a word, and nothing may look a place up by it: the engine indexes its places, unchecked. So
 whoever begins a task calls `settle` before anything else. From then on the place stays, as the task's arrays and
-streams are of it; also when the task begins again, after it had to wait for memory.
+streams are of it; also when the task begins again, after it had to wait for memory. A recording keeps the places that
+were chosen while it was recorded, since its nodes have addresses and streams of these.
 """
 
 from __future__ import annotations
 
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
 from stf.places import places
-from stf.places.table import current_place_code, place_code, place_code_of_task, where_code
+from stf.places.places import Grid, is_auto
+from stf.places.table import current_place_code, place_code, where_code
+
+if not cython.compiled:
+    SEVERAL, AUTO = -1, -3
 
 active_places: list = places.active_places
 
@@ -21,10 +31,19 @@ active_places: list = places.active_places
 class PlacingContext:
     """What of a context says where its tasks run."""
 
+    if not cython.compiled:
+        placement = None
+        is_automatic = False
+
     def attach(self, engine, default_code, codes=None, ordinal_of_current=None):
         """Give the context its engine, and say what its places and its default place are."""
         self.engine, self.default_code = engine, default_code
         self.ordinal_of_current, self.codes = ordinal_of_current, codes or {}
+
+    def choose_places(self, placement, by_default):
+        """Let `placement` choose the places of tasks that are automatic: also of those that name none, `by_default`."""
+        self.placement, self.is_automatic = placement, by_default
+        self.codes = {**self.codes, "auto": AUTO}
 
     def default_place(self):
         """Return the place outside of any ``with place``: the current device, if there are several, or the first."""
@@ -37,25 +56,47 @@ class PlacingContext:
 
     def place_here(self):
         """Return the place of a task of this thread that names none."""
-        return current_place_code(self) if active_places[0] else self.default_place()
+        if active_places[0]:
+            return self.place_around()
+        return AUTO if self.is_automatic else self.default_place()
+
+    def place_around(self):
+        """Return the same where some thread is in a ``with place``."""
+        stack = places.defaults()
+        if stack:
+            return wanted(self, stack[len(stack) - 1])
+        return AUTO if self.is_automatic else self.default_place()
 
 
 def wanted(context, place):
     """Return what a place argument means to a task: the number of a place, or a word below 0.
 
-    `place` is what users call a place, data, or None for the default place of this thread.
+    `place` is what users call a place, or None for the default place of this thread.
     """
-    return context.place_here() if place is None else place_code(context, place)
+    if place is None:
+        return context.place_here()
+    if is_auto(place):
+        return context.default_place() if context.placement is None else AUTO
+    return place_code(context, place)
 
 
 def settle(task):
     """Choose the place of a task that is about to begin, unless it has one."""
+    if task.where == AUTO:
+        context = cython.cast(PlacingContext, task.context)
+        task.where = context.placement.choose(task, context)
     return 0
 
 
 def place_here(task, context):
     """Let a task run at the default place of this thread."""
     task.where = context.place_here()
+    return 0
+
+
+def place_launch(task, context):
+    """Let a launch be at the default place of this thread: the places of its tasks are recorded."""
+    task.where = current_place_code(context) if active_places[0] else context.default_place()
     return 0
 
 
@@ -67,7 +108,7 @@ def place_at(task, context, place):
 
 def place_as_argument(task, context, place):
     """Let a task run at `place`, which may be a grid of several: `SEVERAL`."""
-    task.where = place_code_of_task(context, place)
+    task.where = SEVERAL if isinstance(place, Grid) and place.size > 1 else wanted(context, place)
     return 0
 
 
@@ -86,5 +127,7 @@ def place_as_function(task, context, place, is_fixed):
         task.where = context.place_here()
         return 0
     code = context.codes.get(place) if is_fixed else None
-    task.where = where_code(context, place) if code is None else code
+    if code is None:
+        code = wanted(context, place) if is_auto(place) else where_code(context, place)
+    task.where = code
     return 0

@@ -33,7 +33,7 @@ from stf.values.parts import add_group, built
 
 if not cython.compiled:
     from stf.interop.current import borrow, owed, return_owed
-    from stf.tasks.placing import place_as_argument, place_at, place_here, place_on_host, settle
+    from stf.tasks.placing import place_as_argument, place_at, place_here, place_launch, place_on_host, settle
     from stf.tasks.running import (
         begin_here,
         close_pools,
@@ -135,7 +135,7 @@ class ContextCore(PlacingContext):
         task.context = self
         task.engine = self.engine
         task.symbol = name
-        place_here(task, self)
+        place_launch(task, self)
         task.kind = "graph"
         task.find_site_outside()
         return task
