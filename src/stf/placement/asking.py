@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["AccessView", "Candidate", "TaskView", "ask", "name_of"]
 
 MODES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
+
+
+class Asking(threading.local):
+    """How many functions of users choose a place in this thread: what they read is no part of what is recorded."""
+
+    depth = 0
+
+
+asking = Asking()
 
 
 class Candidate(NamedTuple):
@@ -72,10 +82,13 @@ def ask(function: Callable[..., Any], task: Any, context: Any, rows: list[Row]) 
     """Return the number of the place that a function of the user's chooses; raise PlaceError if it does not."""
     places = [Candidate(place_of_code(context, row.number), *row[1:]) for row in rows]
     about = f"for task {task.label()} ({task.call_site})"
+    asking.depth += 1
     try:
         answer = function(view_of(task, context), places)
     except Exception as error:
         raise PlaceError(f"{name_of(function)} raised {type(error).__name__} {about}, which did not begin") from error
+    finally:
+        asking.depth -= 1
     number = number_of(context, answer, len(rows))
     if number is None:
         raise PlaceError(
