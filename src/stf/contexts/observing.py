@@ -273,8 +273,8 @@ def why_in(context: ContextCore, what: Any) -> str:
     >>> "after task 'first'" in text
     True
 
-    With ``observe=True`` it also says when all that the task needs was there, and when the task started. Of a task whose
-    place was automatic, a table shows what decided.
+    With ``observe=True`` it also says when all that the task needs was there, and when the task started.
+    Of a task whose place was automatic, a table shows what decided.
     """
     read_device_times(context)
     if not isinstance(what, (str, int)):

@@ -78,6 +78,7 @@ cdef class Placement:
     cdef double score(self, TaskCore task, int place) except? -1
     cdef double lacking(self, TaskCore task, int place) except? -1
     cdef bint owns(self, int place) noexcept
+    cdef bint has_owner(self) noexcept
     cdef int earliest(self, TaskCore task) except -1
     cdef int commit(self, TaskCore task, int place) except -1
     cdef list candidates(self, TaskCore task)

@@ -232,46 +232,50 @@ class Placement:
         """Return when the inputs of the task are at a place; with the `task` the model makes these copies."""
         i: cython.int
         k: cython.int
-        here: cython.int = self.clocks[place].memory
-        port: cython.double = self.clocks[here].arrived
-        there: cython.double = 0.0
+        mode: cython.int
+        target: cython.int
         arrival: cython.double
         cost: cython.double
         found: cython.double
-        self.moves = self.moved = 0.0
+        nbytes: cython.double
+        uses, sources, ways, width = self.uses, self.sources, self.ways, self.width
+        here: cython.int = self.clocks[place].memory
+        port: cython.double = self.clocks[here].arrived
+        there: cython.double = 0.0
+        moves: cython.double = 0.0
+        moved: cython.double = 0.0
         for i in range(self.size):
-            mode: cython.int = self.uses[i].mode
-            if mode == WRITE or self.uses[i].sources + (mode == ACCUMULATE) == 0:
+            mode, target, nbytes = uses[i].mode, uses[i].target, uses[i].nbytes
+            if mode == WRITE or (uses[i].sources == 0 and mode != ACCUMULATE):
                 continue
-            target: cython.int = self.uses[i].target
-            if target == AFFINE or target >= self.width:  # memory that all share
+            if target == AFFINE or target >= width:  # memory that all share
                 target = here
             arrival = -1.0
             cost = 0.0
-            for k in range(i * self.width, i * self.width + self.uses[i].sources):
-                if self.sources[k].place == target:
-                    arrival = self.sources[k].ready
+            for k in range(i * width, i * width + uses[i].sources):
+                if sources[k].place == target:
+                    arrival = sources[k].ready
                     cost = 0.0
                     break
                 if mode & READ:
-                    way = self.ways[self.sources[k].place * self.width + target]
-                    found = way.latency + self.uses[i].nbytes * way.per_byte
-                    if arrival < 0 or max(self.sources[k].ready, port) + found < arrival:
-                        arrival = max(self.sources[k].ready, port) + found
+                    found = ways[sources[k].place * width + target].latency
+                    found += nbytes * ways[sources[k].place * width + target].per_byte
+                    if arrival < 0 or max(sources[k].ready, port) + found < arrival:
+                        arrival = max(sources[k].ready, port) + found
                         cost = found
             if mode == ACCUMULATE:
                 if arrival < 0:  # a partial result more, which is folded in the end
-                    way = self.ways[target * self.width]
-                    self.moves += way.latency + self.uses[i].nbytes * way.per_byte
-                    self.moved += self.uses[i].nbytes
+                    moves += ways[target * width].latency + nbytes * ways[target * width].per_byte
+                    moved += nbytes
                 continue
             if cost > 0:
                 port = arrival
-                self.moves += cost
-                self.moved += self.uses[i].nbytes
+                moves += cost
+                moved += nbytes
                 if task is not None:
                     self.note_copy(task, i, target, arrival)
             there = max(there, arrival)
+        self.moves, self.moved = moves, moved
         if task is not None:
             self.clocks[here].arrived = port
         return there
@@ -324,20 +328,23 @@ class Placement:
         place: cython.int
         best: cython.int = 0
         least: cython.double = 0.0
-        best_owns: cython.bint = False
+        score: cython.double
+        owners: cython.bint = self.is_owner and self.has_owner()
         for place in range(1, self.count + 1):
-            owns: cython.bint = self.owns(place)
-            if self.is_owner and best_owns and not owns:
+            if owners and not self.owns(place):
                 continue
-            score: cython.double = self.score(task, place)
-            if (
-                best == 0
-                or (self.is_owner and owns and not best_owns)
-                or score < least - TIE
-                or (score <= least + TIE and owns and not best_owns)
-            ):
-                best, least, best_owns = place, score, owns
+            score = self.score(task, place)
+            if best == 0 or score < least - TIE or (score <= least + TIE and self.owns(place) and not self.owns(best)):
+                best, least = place, score
         return best
+
+    def has_owner(self):
+        """Return whether the first output of the task is valid at some place."""
+        place: cython.int
+        owners: cython.int = 0
+        for place in range(1, self.count + 1):
+            owners += self.owns(place)
+        return owners > 0
 
     def commit(self, task, place):
         """Let the task run at a place, in the model; return that."""
