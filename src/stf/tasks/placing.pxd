@@ -20,6 +20,7 @@ cdef class PlacingContext:
     cdef int place_around(self) except -100
 
 cpdef int wanted(PlacingContext context, object place) except -100
+cdef int named(PlacingContext context, object place) except -100
 cpdef int settle(TaskCore task) except -1
 cdef int place_here(TaskCore task, PlacingContext context) except -1
 cdef int place_launch(TaskCore task, PlacingContext context) except -1

@@ -73,8 +73,11 @@ def wanted(context, place):
 
     `place` is what users call a place, or None for the default place of this thread.
     """
-    if place is None:
-        return context.place_here()
+    return context.place_here() if place is None else named(context, place)
+
+
+def named(context, place):
+    """Return what a place that is given means to a task; None is no place."""
     if is_auto(place):
         return context.default_place() if context.placement is None else AUTO
     return place_code(context, place)
@@ -102,13 +105,13 @@ def place_launch(task, context):
 
 def place_at(task, context, place):
     """Let a task run at `place`."""
-    task.where = wanted(context, place)
+    task.where = named(context, place)
     return 0
 
 
 def place_as_argument(task, context, place):
     """Let a task run at `place`, which may be a grid of several: `SEVERAL`."""
-    task.where = SEVERAL if isinstance(place, Grid) and place.size > 1 else wanted(context, place)
+    task.where = SEVERAL if isinstance(place, Grid) and place.size > 1 else named(context, place)
     return 0
 
 
@@ -128,6 +131,6 @@ def place_as_function(task, context, place, is_fixed):
         return 0
     code = context.codes.get(place) if is_fixed else None
     if code is None:
-        code = wanted(context, place) if is_auto(place) else where_code(context, place)
+        code = named(context, place) if is_auto(place) else where_code(context, place)
     task.where = code
     return 0
