@@ -59,12 +59,13 @@ HOT = {
         "_drivers.cuda": "callers driver streams submitter work",
         "_engine": "access claims coherency engine eviction_order host_waits outcomes queued_bodies scope state task "
         "versions",
-        "_port": "events replicas",
+        "_port": "events links replicas",
         "_recording": "device_graphs launch_state launches playback",
         "_support": "constants library_threads sync untracked with_blocks",
         "graphs": "call_pattern launchable",
         "kernels": "arguments launching plans",
-        "tasks": "bodies functions host_task running task views",
+        "placement": "model",
+        "tasks": "bodies functions host_task placing running task views",
     }.items()
     for name in names.split()
 }

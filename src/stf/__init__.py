@@ -7,6 +7,8 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 from stf import config  # isort: split
 
 from stf._support import loader, tracebacks  # noqa: F401  # isort: split
+
+from stf import placement  # isort: skip
 from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
 from stf.contexts.progress import progress
@@ -98,6 +100,7 @@ __all__ = [
     "mem",
     "null_partition",
     "par",
+    "placement",
     "progress",
     "reducer",
     "register_data_interface",

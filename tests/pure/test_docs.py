@@ -143,9 +143,10 @@ def public_names() -> list[str]:
                 inherited = set(dir(BaseException if issubclass(thing, BaseException) else object))
                 found = shown.get(thing) or sorted(set(dir(thing)) - inherited - PRIVATE.get(name, set()))
                 names += [f"{name}.{member}" for member in found if not member.startswith("_")]
-    return [*names, "config.show", "config.reload", "config.check"]
+    return [*names, *MEMBERS]
 
 
+MEMBERS = ["config.show", "config.reload", "config.check", *(f"placement.{name}" for name in stf.placement.__all__)]
 PUBLIC = public_names()
 
 

@@ -535,6 +535,13 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         }
         for space in ("exec_place", "data_place")
     },
+    **{
+        f"placement.{rule}": {
+            "TypeError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight="2"),
+            "ValueError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight=-1),
+        }
+        for rule in ("eft", "owner")
+    },
     "exec_place.n_devices": {
         "TypeError": lambda w: stf.exec_place.n_devices("a"),
         "PlaceError": lambda w: stf.exec_place.n_devices(0),

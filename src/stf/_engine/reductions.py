@@ -42,7 +42,7 @@ def provide_partial(engine: EngineState, task: TaskCore, index, use: Access, pla
     if chosen is None and here and total >= engine.max_partials:
         chosen = here[0]
     if chosen is None:
-        chosen = Partial(Replica(use.core, place, use.core.layout.packed()))
+        chosen = Partial(Replica(use.core, place, use.core.layout_at(place)))
         engine.coherency.allocate(use.core, chosen.replica, task.slot)
     else:
         engine.port.join(task.slot, chosen.events)

@@ -46,6 +46,7 @@ cdef class Version:
     cdef public bint phantom  # a recording has not looked yet where the content is
     cdef public bint conditional  # what was written may stay unwritten when it is launched
     cdef public list entries  # places where a recording needs the content from before
+    cdef public object forecast  # of automatic placement: when the content is where; or None
     cdef public object neutral_op  # the operator whose neutral element it goes on from where a launch finds no content
     cdef int keep_writer(self) except -1
     cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1

@@ -107,7 +107,7 @@ class RecordingScope(Scope):
             return self.parent.replica_for(data, outer, place, 0)
         real: Replica = outer.find(place)
         if real is None:
-            real = Replica(data, place, data.layout.packed())
+            real = Replica(data, place, data.layout_at(place))
             outer.replicas.append(real)
         if not real.has_memory():
             self.reserve(data, real)

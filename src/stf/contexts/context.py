@@ -27,7 +27,10 @@ from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.interop.libraries import check_library
+from stf.placement.model import Placement
+from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
+from stf.places.places import is_auto
 from stf.tasks import checks, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
@@ -59,6 +62,8 @@ def context(
     nan: str | None = None,
     observe: str | bool = False,
     name: str | None = None,
+    place: Any = None,
+    placement: Any = None,
 ) -> Context:
     """Open a context.
 
@@ -101,6 +106,14 @@ def context(
         profiler cannot run at the same time.
     name : str, optional
         For messages and pictures.
+    place : place, optional
+        Where tasks run that name no place, outside of every ``with place``; by default the current device, or the
+        first. With ``"auto"``, the place of each task is chosen when it begins. It stays that place. On one device
+        there is nothing to choose.
+    placement : Rule or callable, optional
+        How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.owner`, or a function
+        ``choose(task, places)`` that returns one of `places`. Each of `places` says when it is free, and what copies
+        the task would need there (`stf.placement.Candidate`). Without `place`, it is for tasks that name none.
 
     Returns
     -------
@@ -110,7 +123,7 @@ def context(
     Raises
     ------
     PlaceError
-        `devices` names devices that are not there.
+        `devices` names devices that are not there, or `place` is none of them.
     TypeError, ValueError
         Another option, or an ``STF_…`` variable, is malformed.
 
@@ -140,7 +153,8 @@ def context(
     label = None if name is None else name_of(name)
     wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
     gathers = bool(use_graph) and graph is None
-    made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
+    placed = () if place is None and placement is None else arguments.how_placed(place, placement)
+    made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
     return made
@@ -250,6 +264,8 @@ class Context(Shown, ContextCore):
         driver: Any = None,
         caller: callers.Caller | None = None,
         use_graph: bool = False,
+        place: places.ExecPlace | None = None,
+        rule: Rule = EARLIEST_FINISH,
     ) -> None:
         self._finished = True  # until it is whole
         loader.log_if_uncompiled()
@@ -265,6 +281,8 @@ class Context(Shown, ContextCore):
         self._driver = driver
         try:
             self._build(driver, arrays, memory_limit, max_pending, observe, use_graph)
+            self._place_tasks(place, rule)
+            self._finished = False
         except BaseException:
             if resources is None:
                 driver.close()
@@ -286,7 +304,7 @@ class Context(Shown, ContextCore):
         port = backend(driver, LANES_PER_PLACE, resources is None)
         bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
-        engine = Engine(port, spec.places(), limits, driver.max_workers, max_pending)
+        engine = Engine(port, spec.places(driver), limits, driver.max_workers, max_pending)
         engine.keep_previous = KEEP_PREVIOUS
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
@@ -307,7 +325,13 @@ class Context(Shown, ContextCore):
         observing.setup_observers(self, observe)
         self._suspects = Suspects(engine)
         driver.watch_loss(self._suspects)
-        self._finished = False
+
+    def _place_tasks(self, place: places.ExecPlace | None, rule: Rule) -> None:
+        """Say where tasks run that name no place, and how a place is chosen where there are several."""
+        if self._spec.count > 1:
+            self.choose_places(Placement(self.engine, self._spec.count, rule), place is not None and is_auto(place))
+        if place is not None and not is_auto(place):
+            self.attach(self.engine, table.place_code(self, place), self.codes)
 
     def _start_after(self, caller: callers.Caller) -> None:
         """Begin on a caller's stream; its device is the default place."""

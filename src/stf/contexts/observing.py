@@ -274,6 +274,7 @@ def why_in(context: ContextCore, what: Any) -> str:
     True
 
     With ``observe=True`` it also says when all that the task needs was there, and when the task started.
+    Of a task whose place was automatic, a table shows what decided.
     """
     read_device_times(context)
     if not isinstance(what, (str, int)):

@@ -18,6 +18,7 @@ from stf.interop.known_arrays import describe_numpy
 from stf.places.places import DataPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.checks import check_array, task_of_kind
+from stf.tasks.placing import settle
 from stf.tasks.task import ContextCore
 from stf.values.params import Param
 from stf.values.reducers import Reducer
@@ -61,7 +62,8 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
                 f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
             )
     accesses = [source.read() for source in sources] + [target.write() for target in targets]
-    task = task_of_kind(context, "copy", accesses, "copy", dst)
+    task = task_of_kind(context, "copy", accesses, "copy")
+    settle(task)
     alike = [source.dtype for source in sources] == [target.dtype for target in targets]
     if alike and is_native(context, task, sources + targets):
         task.run_native(copy_replicas)
@@ -124,7 +126,8 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
     values = content_of(value.value_in(None) if is_param else value, data)
     if place is None and where is not None and where.kind in ("device", "host"):
         place = where.index if where.kind == "device" else "host"
-    task = task_of_kind(context, "fill", [data.write(where)], "fill", None, place)
+    task = task_of_kind(context, "fill", [data.write(where)], "fill", place)
+    settle(task)
     if is_param:
         task.run_queued(fill_with, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
     elif is_native(context, task, [data]) and (where is None or where.kind != "host"):
@@ -208,7 +211,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     on_device = code > 0 and context.engine.places[code].ordinal >= 0
     if not on_device:  # of a device, whose stream waits for no worker
         code = context.default_code if context.engine.places[context.default_code].enqueues else 0
-    task = task_of_kind(context, "prefetch", accesses, "prefetch", None, place_of_code(context, code))
+    task = task_of_kind(context, "prefetch", accesses, "prefetch", place_of_code(context, code))
     task.run_empty()
 
 

@@ -35,8 +35,9 @@ from stf.graphs.executed import Executed
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
 from stf.observe.html import lines_html, never_raises
-from stf.places.table import current_place_code, place_of_code
+from stf.places.table import exec_place_of
 from stf.tasks.checks import must_be_open
+from stf.tasks.placing import wanted
 from stf.tasks.task import ContextCore
 from stf.values.containers import data_in, is_container
 from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
@@ -309,7 +310,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         )
 
     def _key(self, context: Any, arguments: dict[str, Any]) -> Signature:
-        place = place_of_code(context, current_place_code(context))
+        place = exec_place_of(context.engine, wanted(context, None))
         parts = [Part("context", id(context.engine)), Part("default place", place)]
         parts += [self._numbers.part_of(name, value) for name, value in arguments.items()]
         for variable in self._variables(arguments):

@@ -21,13 +21,13 @@ from stf.kernels.plans import Plan, remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
-from stf.places.table import place_code_of_task
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 from stf.tasks.undeclared import refuse_undeclared
 
 if not cython.compiled:
     from stf.kernels.plans import submit_planned
+    from stf.tasks.placing import place_at, settle
 
 NEW, READ, WRITE = 0, 1, 2
 FUNCTION: object = types.FunctionType
@@ -53,7 +53,7 @@ class KernelBuilder:
         """Say where it runs, a grid too; return the builder."""
         self.grid = place if isinstance(place, Grid) else None
         if self.grid is None:
-            self.task.where = place_code_of_task(self.task.context, place)
+            place_at(self.task, self.task.context, place)
         return self
 
     def set_symbol(self, symbol):
@@ -82,6 +82,8 @@ class KernelBuilder:
 
     def submit(self, body):
         """Submit the task at its place."""
+        if self.task.where < 0:
+            settle(self.task)
         scope = self.task.context.engine.scope
         if scope.submitted is not None:
             scope.submitted.append(body)

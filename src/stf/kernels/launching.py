@@ -27,13 +27,13 @@ from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import MEMREF_FIELDS, Kernel, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
-from stf.places.table import place_code
 from stf.tasks import validation
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 
 if not cython.compiled:
     from stf.kernels.arguments import give_block, put_described_value, put_number, put_value, take_block
+    from stf.tasks.placing import place_at, settle
     from stf.tasks.views import reach_all
 
     NEW, OPEN, ENDED = 0, 1, 2
@@ -111,7 +111,10 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
     task: Task = context.make_task(NO_ARGUMENTS, None)
     task.find_site()
     if where is not None:
-        task.where = place_code(context, where)
+        place_at(task, context, where)
+    if task.where < 0:
+        task.accesses = accesses_in(expanded(args))
+        settle(task)
     mine: Kernel = kernel_of(context, kernel, task.where)
     shape: Config = config_of(config)
     task.symbol = mine.name if symbol is None else symbol

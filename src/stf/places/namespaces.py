@@ -69,6 +69,22 @@ class exec_place:
         return ExecPlace("current_device")
 
     @staticmethod
+    def auto() -> ExecPlace:
+        """Return the place that is chosen for each task when it begins; ``"auto"`` means the same.
+
+        A context of one device has no choice. Where it has several, its rule decides (`stf.context`, `placement`).
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx, stf.exec_place.auto():
+        ...     x = ctx.logical_data_ones(3)
+        ...     with ctx.task(x.rw()) as t:
+        ...         print(t.place)
+        exec_place.device(0)
+        """
+        return ExecPlace("auto")
+
+    @staticmethod
     def cuda_stream(stream: Any) -> ExecPlace:
         """Return a CUDA stream of yours as a place: tasks there run on it, in order with what you put on it.
 

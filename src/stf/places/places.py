@@ -157,6 +157,8 @@ class ExecPlace(Shown):
         """
         if self.affine is not None:
             return self.affine
+        if self.kind == "auto":
+            return DataPlace("affine")
         return DataPlace("host") if self.kind == "host" else DataPlace(self.kind, self.index)
 
     def __eq__(self, other: object) -> bool:
@@ -400,6 +402,11 @@ def must_be_data_place(thing: Any) -> None:
         raise TypeError(f"a data place is needed, got {thing!r}; use data_place.host() or data_place.device(i)")
 
 
+def is_auto(thing: Any) -> bool:
+    """Return whether what users call a place is the one that is chosen for each task."""
+    return thing.kind == "auto" if type(thing) is ExecPlace else type(thing) is str and thing == "auto"
+
+
 def partition_on(place: Any, partition: Any) -> Any:
     """The partition that a user gives beside a place, which must be a grid."""
     if not isinstance(place, Grid):
@@ -408,13 +415,13 @@ def partition_on(place: Any, partition: Any) -> Any:
 
 
 def as_exec_place(thing: Any) -> ExecPlace:
-    """Turn what users call a place into one: an int, ``"host"``, and devices of torch, CuPy and cuda.core."""
+    """Turn what users call a place into one: an int, ``"host"``, ``"auto"``, devices of torch, CuPy and cuda.core."""
     if isinstance(thing, ExecPlace):
         return thing
     if isinstance(thing, DataPlace):
         raise TypeError(f"an execution place is needed, got the data place {thing!r}; use exec_place or data_place=")
-    if isinstance(thing, str) and thing == "host":
-        return ExecPlace("host")
+    if isinstance(thing, str) and thing in ("host", "auto"):
+        return ExecPlace(thing)
     if isinstance(thing, (int, np.integer)) and not isinstance(thing, bool):
         return ExecPlace("device", check_index(int(thing)))
     if type(thing).__module__ == "torch" and hasattr(thing, "index"):
@@ -423,5 +430,6 @@ def as_exec_place(thing: Any) -> ExecPlace:
         if isinstance(getattr(thing, attribute, None), int) and type(thing).__name__ == "Device":
             return ExecPlace("device", check_index(getattr(thing, attribute)))
     raise TypeError(
-        f'an execution place is needed, got {thing!r}; give exec_place.device(i), exec_place.host(), a number or "host"'
+        f"an execution place is needed, got {thing!r}; give exec_place.device(i), exec_place.host(), a number, "
+        '"host" or "auto"'
     )

@@ -10,6 +10,7 @@ from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Names, Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
+from stf.tasks.placing cimport place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
@@ -50,7 +51,6 @@ cdef extern from *:
     void stf_use_vectorcall(object function, vectorcallfunc* pointer)
 
 cdef object TOKEN
-cdef list active_places
 cdef object JAX_COPY
 
 cdef class TaskFunction:

@@ -22,9 +22,7 @@ from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.places import places
 from stf.places.places import ExecPlace
-from stf.places.table import current_place_code, where_code
 from stf.tasks.closures import check_globals, snapshot, with_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.new_data import results_of
@@ -40,6 +38,7 @@ if not cython.compiled:
     from stf.interop.current import borrow, owed, return_owed
     from stf.tasks.bodies import make_body
     from stf.tasks.closures import names_in, refuse_lost, take, with_cells, with_last_values
+    from stf.tasks.placing import place_as_function, settle
     from stf.tasks.results import store_results
     from stf.tasks.running import begin_body, end_now, runs_plainly, submit, take_back
     from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
@@ -47,9 +46,9 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
-active_places: list = places.active_places
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
+FIXED = ("device", "host", "auto")  # kinds of places that are known by a number or a word
 MOST_VARIANTS = 1024  # of a function, at places of different numbers
 
 
@@ -129,7 +128,7 @@ class TaskFunction:
 
     def on(self, place):
         """Return the same function running at `place`, or where a logical data is valid."""
-        if type(place) is ExecPlace and (place.kind == "device" or place.kind == "host"):
+        if type(place) is ExecPlace and place.kind in FIXED:
             place = place.index if place.kind == "device" else place.kind
         if type(place) is not int and type(place) is not str:
             return self.at(place)
@@ -586,13 +585,9 @@ class TaskFunction:
         owner: ContextCore = context
         task.context = owner
         task.engine = owner.engine
-        if self.where is not None:
-            code = owner.codes.get(self.where) if self.is_fixed else None
-            task.where = where_code(owner, self.where) if code is None else code
-        elif active_places[0]:
-            task.where = current_place_code(owner)
-        else:
-            task.where = owner.default_place()
+        place_as_function(task, owner, self.where, self.is_fixed)
+        if task.where < 0:
+            settle(task)
         return 0
 
     def look_at_globals(self, task):

@@ -59,6 +59,7 @@ if not cython.compiled:
     from stf.interop.current import borrow
     from stf.tasks.bodies import make_body
     from stf.tasks.closures import reaches, refuse_lost, snapshot, with_globals, with_last_values
+    from stf.tasks.placing import settle
     from stf.tasks.results import written_values
     from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
     from stf.tasks.views import group, sources_in, views_of
@@ -71,6 +72,8 @@ if not cython.compiled:
 def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a queued body that calls `fn` on the task's arrays and `extra`."""
     task.warns_if_unused = False
+    if task.where < 0:
+        settle(task)
     check_body(task, fn, extra)
     injected = injections(fn)
     engine = cython.cast("Engine", task.engine)

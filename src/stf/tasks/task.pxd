@@ -7,18 +7,14 @@ from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
 
 from stf.interop.captures cimport PrivatePools
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
+from stf.tasks.placing cimport SEVERAL, PlacingContext, place_as_argument, place_at, place_here, place_launch, place_on_host, settle
 from stf.tasks.running cimport begin_here, close_pools, end_recorded, enter_here, give_back, open_pools, submit_body
 from stf.tasks.views cimport address_of, library_of, views_to_fill, memory_of, no_address, pointer_of_stream, position_of, stream_of, values_of, view_of, without_tokens
 
 cdef object TOKEN
 cdef str FOLDER
-cdef list active_places
 
-cdef class ContextCore:
-    cdef readonly Engine engine
-    cdef public int default_code
-    cdef object ordinal_of_current  # asks for this thread's current device, where that matters; or None
-    cdef readonly dict codes  # the engine's numbers of "host" and of the devices, by their ordinals
+cdef class ContextCore(PlacingContext):
     cdef dict streams  # objects of streams, by address
     cdef public object name  # for messages and pictures; or None
     cdef public AddressBook registry  # of registered memory
@@ -35,7 +31,6 @@ cdef class ContextCore:
     cdef public object _trace  # what records when bodies ran; or None
     cdef public object _device_times  # what reads the time stamps of devices; or None
     cdef object __weakref__
-    cdef int default_place(self) except -1
     cdef Task make_task(self, tuple args, object symbol)
     cdef Task make_launch(self, object name)
     cdef int sort_arguments(self, Task task, tuple args) except -1
