@@ -120,8 +120,8 @@ def test_arrays_of_a_device(either: Any, work: Any) -> None:
         x += 1
     either.finalize()
     assert X.get().sum() == 6
-    with pytest.raises(ValueError, match="device"):
-        cuda_stf.context().logical_data(np.zeros(3), cuda_stf.data_place.device(0))
+    with cuda_stf.context() as other, pytest.raises(ValueError, match="host memory"):
+        other.logical_data(np.zeros(3), cuda_stf.data_place.device(0))
 
 
 def test_readonly_arrays_cannot_be_written(either: Any) -> None:
