@@ -106,8 +106,22 @@ def torch_module() -> Any:
 def numba_array(view: Any) -> Any:
     """Return a view as an array of Numba; in memory of the host, as a NumPy array, which Numba's simulator takes."""
     if isinstance(view, HostView):
-        return view.array
+        return for_simulator(view.array)
     return numba_cuda().from_cuda_array_interface(view.__cuda_array_interface__, owner=None, sync=False)
+
+
+def for_simulator(array: np.ndarray[Any, Any]) -> Any:
+    """Return an array as Numba's simulator works on it in place; without the simulator, as it is.
+
+    Arrays of NumPy it copies, and copies back, which those that are read refuse.
+    """
+    from numba import config
+
+    if not config.ENABLE_CUDASIM:
+        return array
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+    return FakeCUDAArray(array)
 
 
 def tensor(view: Any) -> Any:

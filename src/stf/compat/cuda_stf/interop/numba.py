@@ -14,7 +14,7 @@ import stf
 from stf.compat.cuda_stf.contexts import context
 from stf.compat.cuda_stf.data import Data, access_of, dep
 from stf.compat.cuda_stf.places import exec_place
-from stf.compat.cuda_stf.views import each, numba_array, numba_cuda
+from stf.compat.cuda_stf.views import each, for_simulator, numba_array, numba_cuda
 
 __all__ = ["get_arg_numba", "jit", "numba_arguments", "numba_task", "stf_kernel_decorator"]
 
@@ -147,7 +147,7 @@ class Launch:
 
     def __call__(self, *arrays: Any) -> None:
         """Run it on arrays of the host."""
-        self.run(arrays, self.config)
+        self.run(map(for_simulator, arrays), self.config)
 
     def run(self, arrays: Any, config: tuple[Any, ...]) -> None:
         """Launch it with arrays in place of dependences; a token is None."""
