@@ -44,6 +44,7 @@ ROOMS = {  # from the ground up
     "contexts": "the face, which wires a backend to a driver",
     "testing": "what someone who writes a driver runs",
     "stf": "the public names",
+    "compat": "other libraries' names over the public ones",
 }
 ORDER = list(ROOMS)
 ENGINE = ROOT / "_engine"
