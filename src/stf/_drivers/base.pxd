@@ -25,6 +25,9 @@ cdef class Driver:
     cdef public bint runs_inline
     cdef public str name
     cdef public object stamps
+    cdef public object kernels
+    cdef public bint has_graphs
+    cdef public bint has_callers
     cdef public bint reads_back
     cdef public bint records_late
     cpdef int stream_create(self, int device) except -1

@@ -57,6 +57,16 @@ class Driver:
         Tells when work on a stream ran, where bodies only enqueue: ``put(stream)`` is a number for the time at which
         the stream gets here, ``collect()`` reads what there is by now, ``time_ns(stamp)`` is on
         `time.perf_counter_ns`, or -1 where it is not known (yet).
+    max_workers : int
+        How many bodies run side by side on the host.
+    kernels : object or None
+        Finds the functions of devices and launches them; see `cuda.functions.DeviceFunctions`.
+    has_graphs : bool
+        It has the verbs of graphs: `begin_capture`, `play_captured`, `queue_captured`, `prepare`, `renew`,
+        `call_in_graph`, and those that look at a captured stream.
+    has_callers : bool
+        It has the verbs of callers' streams: `wait_on_external`, `signal_external`, `record_on`, `bind_to_caller`,
+        `stream_adopt` and `stream_create_in`.
     reads_back : bool
         It has `begin_readback`; a driver around another has not.
     records_late : bool
@@ -64,7 +74,8 @@ class Driver:
     """
 
     if not cython.compiled:
-        reads_back = records_late = False
+        kernels = None
+        has_graphs = has_callers = reads_back = records_late = False
         home = 0
 
     def stream_create(self, device):
@@ -191,7 +202,7 @@ class Driver:
         raise NotImplementedError
 
     def condition(self, pointer, device, loops):
-        """A condition in the graph that the stream `pointer` is captured into; see `StreamBackend.condition`."""
+        """A condition in the graph that the stream `pointer` is captured into; see `Captures.condition`."""
         raise NotImplementedError
 
     def node_count(self, pointer):

@@ -88,6 +88,7 @@ cdef class CallersDriver(ReadbackDriver):
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE, conditions=True, host_pool=True):
         self.store = GraphStore(graph_cache)
         self.conditions = conditions
+        self.has_graphs = self.has_callers = True
         self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
         self.late, self.unclaimed = set(), {}
         check(cu.cuInit(0), "cuInit", "this machine")
