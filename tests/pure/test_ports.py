@@ -7,8 +7,8 @@ was assigned to it, or by its name: ``engine.port`` and ``engine.root`` are a `P
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ CLASSES = {  # where each is, and what it is based on
     "StreamKernels": ("_backends/kernels", "Kernels"),
     "FunctionsAt": ("_backends/kernels", "KernelsAt"),
 }
+DRIVERS = {"Driver": "_drivers/base", "Functions": "_drivers/roles", "Graphs": "_drivers/roles"}
 ROLES = {"captures": "Captures", "callers": "Callers", "readback": "Readback", "kernels": "Kernels"}
 CALLERS = [path for path in sorted(ROOT.rglob("*.py")) if not path.is_relative_to(ROOT / "_backends")]
 IN_RECORDINGS = {"graphs/graph_scope.py", "contexts/observing.py"}  # their ``scope.port`` is that of a recording
@@ -138,18 +139,28 @@ def asked_in(module: str, text: str) -> list[Asked]:
     return reader.found
 
 
-def everything_asked() -> Iterator[Asked]:
-    for path in CALLERS:
-        yield from asked_in(path.relative_to(ROOT).as_posix(), path.read_text())
+@functools.cache
+def everything_asked() -> list[Asked]:
+    return [asked for path in CALLERS for asked in asked_in(path.relative_to(ROOT).as_posix(), path.read_text())]
 
 
 def test_what_is_asked_of_ports_is_declared() -> None:
-    found = list(everything_asked())
+    found = everything_asked()
     names = {name: declared(name) for name in CLASSES}
     assert [asked for asked in found if asked.name not in names[asked.owner]] == []
     owners = {asked.owner for asked in found}
     assert owners >= {"Port", "RecordingPort", *ROLES.values(), "KernelsAt"}
     assert len({asked.name for asked in found if asked.owner == "Port"}) > 35, "the reader sees the calls"
+
+
+def test_what_ports_declare_is_asked() -> None:
+    """By somebody above, so nothing is declared for good measure."""
+    asked = {(asked.owner, asked.name) for asked in everything_asked()}
+    asked |= {("Port", name) for owner, name in asked if owner == "RecordingPort"}
+    for owner in ("Port", "RecordingPort", *ROLES.values(), "KernelsAt"):
+        base = CLASSES[owner][1]
+        left = declared(owner) - (declared(base) if base else set()) - {"name"}
+        assert {name for name in left if (owner, name) not in asked} == set(), owner
 
 
 def test_the_reader_knows_what_a_port_is() -> None:
@@ -197,6 +208,22 @@ def is_answer(node: ast.AST) -> bool:
 def is_open(node: ast.AST) -> bool:
     """Return whether it is a function that only says that it is not implemented."""
     return isinstance(node, ast.FunctionDef) and ast.unparse(node.body[-1]) == "raise NotImplementedError"
+
+
+def test_what_is_asked_of_drivers_is_declared() -> None:
+    """By the backends, which stand on `Driver`, and by the contexts, which open one."""
+    asked: dict[str, set[str]] = {name: set() for name in DRIVERS}
+    for path in [path for room in ("_backends", "contexts") for path in (ROOT / room).glob("*.py")]:
+        text = path.read_text()
+        asked["Driver"] |= set(re.findall(r"\b_?driver\.(\w+)", re.sub(r'"[^"\n]*"', "", text)))
+        asked["Functions"] |= set(re.findall(r"\bself\._functions\.(\w+)", text))
+        asked["Graphs"] |= set(re.findall(r"\bself\.graphs\.(\w+)", text))
+    for name, file in DRIVERS.items():
+        found = class_in(ROOT / f"{file}.py", name)
+        words = set(re.findall(r"(?m)^    (\w+) : ", ast.get_docstring(found, clean=False) or ""))
+        verbs = {node.name for node in found.body if isinstance(node, ast.FunctionDef)}
+        assert asked[name] - verbs - words == set(), name
+        assert len(asked[name]) > 5, "the patterns see the calls"
 
 
 def test_only_contexts_know_their_driver() -> None:

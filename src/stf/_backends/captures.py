@@ -40,12 +40,13 @@ class StreamCaptures(Captures):
     def __init__(self, port, driver, devices, make_port):
         self.port = port
         self.driver = driver
+        self.graphs = driver.graphs
         self.devices = devices
         self.make_port = make_port
         self.decided = EventSet()
 
     def begin(self, place, owner):
-        return self.driver.begin_capture(self.devices[place], owner)
+        return self.graphs.begin_capture(self.devices[place], owner)
 
     def takes(self, slot, place):
         lane = cython.cast(Lane, self.port.lanes[slot])
@@ -61,15 +62,15 @@ class StreamCaptures(Captures):
         return self.driver.queue_captured(lane.stream, captured, changes)
 
     def prepare(self, captured):
-        self.driver.prepare(captured)
+        self.graphs.prepare(captured)
         return 0
 
     def renew(self, captured, changes):
-        self.driver.renew(captured, changes)
+        self.graphs.renew(captured, changes)
         return 0
 
     def capture(self, place, play, staged):
-        return self.fill(place, self.driver.begin_capture(self.devices[place]), play, staged)
+        return self.fill(place, self.graphs.begin_capture(self.devices[place], None), play, staged)
 
     def fill(self, place, capture, play, staged):
         """Give a captured stream what ``play(port)`` puts on lanes that come after it; return what it ends as."""
@@ -103,7 +104,7 @@ class StreamCaptures(Captures):
     def condition(self, slot, loops):
         lane: Lane = self.port.lanes[slot]
         device: cython.int = self.devices[lane.place]
-        return self.driver.condition(self.pointer(slot), self.driver.home if device < 0 else device, loops)
+        return self.graphs.condition(self.pointer(slot), self.driver.home if device < 0 else device, loops)
 
     def decide(self, slot, condition, decision):
         condition.decide(self.pointer(slot), *decision)
@@ -120,16 +121,16 @@ class StreamCaptures(Captures):
         return 0
 
     def last_node(self, slot):
-        return self.driver.last_node(self.pointer(slot))
+        return self.graphs.last_node(self.pointer(slot))
 
     def node_count(self, slot):
-        return self.driver.node_count(self.pointer(slot))
+        return self.graphs.node_count(self.pointer(slot))
 
     def memory_nodes_since(self, slot, count):
-        return self.driver.memory_nodes_since(self.pointer(slot), count)
+        return self.graphs.memory_nodes_since(self.pointer(slot), count)
 
     def child_of(self, pointer):
-        return self.driver.child_of(pointer)
+        return self.graphs.child_of(pointer)
 
     def pointer(self, slot):
         """Return the device library's stream of a slot."""

@@ -40,7 +40,7 @@ class GraphBackend(RecordingPort):
         self.name = "graph"
         self.root = root
         self.program = Program()
-        self.callers = OutsideStreams()
+        self.callers = OUTSIDE_STREAMS
         self.lanes = Numbers()  # of each node
         self.last_on_lane = Numbers()
         self.slots = []
@@ -306,3 +306,6 @@ class OutsideStreams(Callers):
 
     def signal(self, slot, pointer):
         raise CaptureError("work on a stream that is no part of the graph would come after it")
+
+
+OUTSIDE_STREAMS = OutsideStreams()

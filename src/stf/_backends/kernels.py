@@ -12,7 +12,7 @@ class StreamKernels(Kernels):
 
     Parameters
     ----------
-    functions : DeviceFunctions
+    functions : Functions
         What the driver has as `kernels`.
     devices : list of int
         The driver's devices, by place; the backend adds to it.

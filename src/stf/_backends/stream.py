@@ -52,7 +52,7 @@ class StreamBackend(LanePort):
         self.records_late = driver.records_late
         self.staged = DIRECT
         self.capturable = 1 << 30
-        if driver.has_graphs:
+        if driver.graphs is not None:
             self.captures = StreamCaptures(self, driver, self.devices, port_of_capture)
         if driver.has_callers:
             self.callers = StreamCallers(self, driver)

@@ -35,7 +35,7 @@ class Captures:
         raise NotImplementedError
 
     def renew(self, captured, changes):
-        """Let nodes of a graph do something else from the next launch on; see `Driver.renew`."""
+        """Let nodes of a graph do something else from the next launch on; see `Graphs.renew` of the drivers."""
         raise NotImplementedError
 
     def capture(self, place, play, staged):
@@ -79,7 +79,7 @@ class Captures:
         raise NotImplementedError
 
     def memory_nodes_since(self, slot, count):
-        """Return the copies and fills on a slot since its graph had `count` nodes; see `Driver.memory_nodes_since`."""
+        """Return the copies and fills on a slot since its graph had `count` nodes; see `Graphs.memory_nodes_since`."""
         raise NotImplementedError
 
     def child_of(self, pointer):

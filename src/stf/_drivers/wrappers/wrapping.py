@@ -22,7 +22,7 @@ class WrappingDriver(Driver):
         self.name = inner.name
         self.stamps = inner.stamps
         self.kernels = inner.kernels
-        self.has_graphs = inner.has_graphs
+        self.graphs = inner.graphs
         self.has_callers = inner.has_callers
         self.records_late = inner.records_late
 
