@@ -25,6 +25,9 @@ cdef class Driver:
     cdef public bint runs_inline
     cdef public str name
     cdef public object stamps
+    cdef public object kernels
+    cdef public object graphs
+    cdef public bint has_callers
     cdef public bint reads_back
     cdef public bint records_late
     cpdef int stream_create(self, int device) except -1
@@ -52,7 +55,6 @@ cdef class Driver:
     cpdef int unpin_unused(self) except -1
     cpdef int wait_on_external(self, int stream, int64_t pointer) except -1
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
-    cpdef object begin_capture(self, int device, object owner=*)
     cpdef int play_captured(self, int stream, object captured) except -1
     cpdef bint defers(self, int stream, object captured) except -1
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1

@@ -86,7 +86,7 @@ def signal_stream(engine: Engine, place, events: EventSet, pointer, owners):
     slot = open_slot(engine, place, events)
     try:
         engine.root.keep_alive(slot, owners)
-        engine.root.signal_external(slot, pointer)
+        engine.root.callers.signal(slot, pointer)
     finally:
         close_slot(engine, slot)
 
@@ -128,7 +128,7 @@ def come_after(engine: Engine, place, pointer):
     """The event after what is on a caller's stream now."""
     slot = engine.root.begin(place, EventSet(), COMPUTE)
     try:
-        engine.root.wait_on_external(slot, pointer)
+        engine.root.callers.wait_on(slot, pointer)
     finally:
         event = engine.root.end(slot)
     return event

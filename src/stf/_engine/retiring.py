@@ -342,7 +342,7 @@ def wait_on_producer(engine: EngineState, data: Data, place, producer):
     port = engine.root
     event: cython.longlong
     if isinstance(producer, int):
-        event = port.arrive(place, producer)
+        event = port.callers.arrive(place, producer)
         data.version.writers.add(event)
         return event
     if port.captured:  # what is there comes before the capture, which cannot wait for it

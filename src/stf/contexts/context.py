@@ -185,7 +185,7 @@ class Context(Shown, ContextCore):
     array([1., 1., 1.])
     """
 
-    __slots__ = ()  # with a dict, Python 3.12 would look every method up twice
+    __slots__ = ("_driver",)  # with a dict, Python 3.12 would look every method up twice
 
     # places
     devices = property(table.devices)
@@ -337,7 +337,7 @@ class Context(Shown, ContextCore):
         """Begin on a caller's stream; its device is the default place."""
         self.attach(self.engine, self.codes[caller.ordinal], self.codes)
         try:
-            self.engine.port.start_after(self.default_code, caller.pointer, caller.captured)
+            self.engine.port.callers.start_after(self.default_code, caller.pointer, caller.captured)
         except BaseException:
             self.engine.port.shutdown()
             raise

@@ -115,7 +115,7 @@ def read_on_host(context, data):
     place_on_host(task)
     task.find_site_outside()
     engine: Engine = task.engine
-    if engine.root.reads_back:
+    if engine.root.readback is not None:
         task.warns_if_unused = False
         content = read_back(engine, task, data.core)
         if content is not None:

@@ -66,9 +66,9 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
             return jax_arrays.jax_copy(task, replica, number)()
         view = cuda_arrays.device_view(replica, library, number)
         pointer = cuda_arrays.current_stream(library, number)
-        context.engine.port.signal_external(task.slot, pointer)
+        context.engine.port.callers.signal(task.slot, pointer)
         result = cuda_arrays.copied(view, library, number)
-        context.engine.port.wait_on_external(task.slot, pointer)
+        context.engine.port.callers.wait_on(task.slot, pointer)
     check_errors(context)
     return result
 
@@ -348,7 +348,7 @@ class Fence(Stream):
         must_not_be_in_a_body(self._owner, "synchronize of a fence")
         if not self._owner.engine.wait_events(self._events, arguments.seconds(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
-        if (error := self._owner._driver.fault()) is not None and not self._owner._finished:
+        if (error := self._owner.engine.root.fault()) is not None and not self._owner._finished:
             raise error
 
     @property

@@ -14,7 +14,7 @@ from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import ARRAY_FIELDS, MEMREF_FIELDS, Kernel, is_of_kind
 from stf.kernels.launching import config_of
 from stf.places.places import is_auto
-from stf.places.table import AUTO, cuda_context_at, current_place_code, place_code, place_of_code
+from stf.places.table import AUTO, current_place_code, place_code, place_of_code
 from stf.tasks.closures import snapshot
 from stf.tasks.placing import place_at, settle, wanted
 from stf.values.params import Param
@@ -254,8 +254,7 @@ def function_of_library(overload: Any, context: Any, where: int) -> int:
 def function_of_image(overload: Any, context: Any, where: int) -> int:
     """The CUDA function of numba-cuda-mlir, which gives machine code."""
     image, name = bytes(overload.metadata["cubin"]), overload.metadata["func_name"]
-    ordinal = context.engine.places[where].ordinal
-    return int(context._driver.load_function(image, name.encode(), ordinal, cuda_context_at(context, where)))
+    return int(context.engine.root.kernels.at(where).function(image, name))
 
 
 def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: int) -> Kernel:
@@ -272,7 +271,8 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
     with numba.devices[context.engine.places[where].ordinal]:
         taken, overload = overload_of(numba, dispatcher, tuple(kinds))
         function = numba.function(overload, context, where)
-    made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
+    parameters = context.engine.root.kernels.at(where).parameters(function)
+    made = Kernel(dispatcher, parameters, [], dispatcher.py_func.__name__)
     made.remember(context.engine.places[where].functions, function)
     made.cooperative = getattr(overload, "cooperative", False) is True
     ndims = [kind.ndim if isinstance(kind, types.Array) else -1 for kind in taken]

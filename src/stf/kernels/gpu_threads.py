@@ -154,8 +154,8 @@ def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, oute
 
 def concurrency_at(task: Any) -> int:
     """Return a CPU's workers, or a GPU's multiprocessors, where a task runs."""
-    driver, place = task.context._driver, task.context.engine.places[task.where]
-    return int(driver.multiprocessors(place.ordinal) if place.enqueues else driver.max_workers)
+    root, place = task.engine.root, task.engine.places[task.where]
+    return int(root.kernels.at(task.where).multiprocessors() if place.enqueues else root.max_workers())
 
 
 def scratch_of(hierarchy: Hierarchy, mapping: Mapping) -> list[Scratch]:

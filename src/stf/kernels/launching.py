@@ -20,6 +20,7 @@ from stf._engine import host_waits, outcomes
 from stf._engine.access import Access, ArrayAccess
 from stf._engine.engine import Engine
 from stf._port.late_values import Asked
+from stf._port.recording_port import RecordingPort
 from stf._port.replicas import Layout
 from stf._recording.variants import Arguments
 from stf._support.arguments import name_of
@@ -180,6 +181,7 @@ def put_launch(task, kernel, config, args, alone=False):
         reach_all(task)
     engine: Engine = task.engine
     recorded: cython.bint = engine.scope.records
+    recording: RecordingPort = engine.port if recorded else None
     special: cython.bint = config.extras is not None or kernel.cooperative
     pointers: list = [] if recorded and special else None
     late: tuple = NO_ARGUMENTS
@@ -201,8 +203,8 @@ def put_launch(task, kernel, config, args, alone=False):
             block.put_integer(kernel.offsets[i], 8, replica.address)
             if pointers is not None:
                 pointers.append((kernel.offsets[i], task.recorded_replica(at)))
-            elif recorded:
-                engine.port.put_pointer(task.slot, kernel.offsets[i], replica)
+            elif recording is not None:
+                recording.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
         elif type(argument) is Measure:
@@ -248,7 +250,7 @@ def put_launch(task, kernel, config, args, alone=False):
         raise
     give_block(block)
     if late:
-        engine.port.vary_launch(task.slot, LateArguments(kernel, late))
+        recording.vary_launch(task.slot, LateArguments(kernel, late))
     return 0
 
 
@@ -263,11 +265,12 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
     extras = (cluster, cooperative or kernel.cooperative, overlapping)
     content = block.content(kernel.nbytes)
     how = (function, shape, extras, kernel.offsets, task.place_name)
-    task.context._driver.launch_with_extras(*how, content, stream)
+    engine.root.kernels.at(task.where).launch(*how, content, stream)
     if pointers is not None and alone:
         arguments = LateArguments(kernel, late) if late else None
-        again = LaunchCapture(task, task.context._driver, how, content, pointers, arguments)
-        engine.port.capture_again(task.slot, again)
+        again = LaunchCapture(task, how, content, pointers, arguments)
+        port: RecordingPort = engine.port
+        port.capture_again(task.slot, again)
     return 0
 
 
@@ -329,6 +332,7 @@ def put_described(task, kernel, args, block, pointers, alone):
     offset: cython.int
     late: tuple = NO_ARGUMENTS
     engine: Engine = task.engine
+    recording: RecordingPort = engine.port if engine.scope.records else None
     for i in range(len(args)):
         argument = args[i]
         wanted: cython.int = kernel.ndims[i]
@@ -344,8 +348,8 @@ def put_described(task, kernel, args, block, pointers, alone):
             offset = kernel.offsets[position + data]
             if pointers is not None:
                 pointers.append((offset, task.recorded_replica(at)))
-            elif engine.scope.records:
-                engine.port.put_pointer(task.slot, offset, replica)
+            elif recording is not None:
+                recording.put_pointer(task.slot, offset, replica)
             image: bytes = kernel.images[i]
             if kernel.layouts[i] is not replica.layout:
                 image = kernel.image_of(i, access, replica.layout)
@@ -384,7 +388,7 @@ def kernel_of(context: ContextCore, thing, where):
             'stf.context(devices="cuda"), and place=exec_place.device(i)'
         )
     function = foreign.function_at(thing, context, where)
-    kernel = Kernel(thing, context._driver.parameters_of(function), [], foreign.name_of(thing))
+    kernel = Kernel(thing, context.engine.root.kernels.at(where).parameters(function), [], foreign.name_of(thing))
     kernel.remember(context.engine.place(where).functions, function)
     kernel.cooperative = foreign.is_cooperative(thing)
     foreign.remember(thing, kernel)

@@ -137,11 +137,6 @@ def know_place(context: Placed, place: Any, device: int, foreign_handle: Any, *a
     return int(thread_turns.inside(context.engine, add))
 
 
-def cuda_context_at(context: Placed, code: int) -> int:
-    """The address of the user's CUDA context at an execution place; 0 where it is the device's own."""
-    return 0 if code <= context._spec.count else int(place_of_code(context, code).context)
-
-
 def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None = None) -> int:
     """The engine's number of the place that memory of the user's is at; only the user knows of managed memory."""
     if data_place is not None and data_place.kind == "managed":

@@ -77,8 +77,8 @@ def check_errors(context: ContextCore) -> None:
     ValueError('no')
     """
     raise_failures(outcomes.take_failures(context.engine))
-    driver = context._driver
-    error = driver.look() if context._caller is not None else None if context._finished else driver.fault()
+    root = context.engine.root
+    error = root.look() if context._caller is not None else None if context._finished else root.fault()
     if error is not None:
         raise error
 

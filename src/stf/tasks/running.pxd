@@ -3,7 +3,8 @@ from stf._engine.access cimport READ
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
 from stf._port.programs cimport RUN
-from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
+from stf._port.recording_port cimport RecordingPort
+from stf.interop.captures cimport PrivatePools, are_needed, pools_of
 from stf.interop.current cimport Borrowed, borrow
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.closures cimport reaches, refuse_lost, snapshot, with_globals, with_last_values

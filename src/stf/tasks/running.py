@@ -38,6 +38,7 @@ except ImportError:
 from stf._engine import host_waits, outcomes
 from stf._engine.failures import Failure
 from stf._engine.task import TaskCore
+from stf._port.recording_port import RecordingPort
 from stf._support.library_errors import is_uncapturable, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
@@ -55,7 +56,7 @@ log = logging.getLogger("stf")
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 if not cython.compiled:
-    from stf.interop.captures import are_needed, kept_pools
+    from stf.interop.captures import are_needed, pools_of
     from stf.interop.current import borrow
     from stf.tasks.bodies import make_body
     from stf.tasks.closures import reaches, refuse_lost, snapshot, with_globals, with_last_values
@@ -319,7 +320,8 @@ def fail_with(engine, task, error):
 def open_pools(engine, task):
     """Let what a task allocates while it is recorded be the graph's, until `close_pools`."""
     if task.pools is None and are_needed():
-        pools = kept_pools(engine.port)
+        port: RecordingPort = engine.port
+        pools = pools_of(port.kept_pools())
         pools.open()
         task.pools = pools
     return 0
@@ -342,7 +344,8 @@ def record_body(engine, body):
     run_body.execute()
     if not engine.scope.runs_once:
         number = engine.place(task.where).ordinal
-        engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
+        port: RecordingPort = engine.port
+        port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
     return 0
 
 
@@ -364,11 +367,12 @@ def play_later(engine, body, error):
     if engine.scope.runs_once:
         engine.make_queued(task)
         body.outcome, body.inputs = task.outcome, task.inputs
-    engine.port.drop_capture(task.slot)
+    port: RecordingPort = engine.port
+    port.drop_capture(task.slot)
     again = BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
     played = PlayedBody(engine, again, error)
-    engine.port.run(task.slot, (RUN, played, None, None, None))
-    engine.port.program.blocks.append(again)  # which says what other data it can have
+    port.run(task.slot, (RUN, played, None, None, None))
+    port.keep_body(again)
     engine.scope.parts.append(played)
     played.holders += 1
     return 0
@@ -377,7 +381,8 @@ def play_later(engine, body, error):
 def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
     if not engine.scope.runs_once and not task.runs_in_call:
-        engine.port.capture_again(task.slot, BlockCapture(task))
+        port: RecordingPort = engine.port
+        port.capture_again(task.slot, BlockCapture(task))
     try:
         engine.end(task)
     except CaptureError as reason:

@@ -20,7 +20,6 @@ cdef class ContextCore(PlacingContext):
     cdef public AddressBook registry  # of registered memory
     cdef public bint on_cuda
     cdef public object _spec  # its devices
-    cdef public object _driver
     cdef public object _resources  # shared with other contexts; or None
     cdef public object _caller  # whose stream or graph it works on; or None
     cdef public dict _more_places  # numbers of CUDA streams and contexts of the user's, and of managed memory

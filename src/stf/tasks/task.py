@@ -182,7 +182,7 @@ class ContextCore(PlacingContext):
         return 0
 
     if not cython.compiled:
-        name = registry = _spec = _driver = _resources = _caller = _finished = _dot = _trace = _device_times = None
+        name = registry = _spec = _resources = _caller = _finished = _dot = _trace = _device_times = None
 
 
 @cython.no_gc

@@ -222,8 +222,8 @@ class OnDevice:
     """The memory of a replica that a device uses as it is; each look waits for the task's stream."""
 
     def __init__(self, task: Any, replica: Any) -> None:
-        port, layout = task.engine.port, replica.layout
-        self.driver, self.stream = port.driver, port.lanes[task.slot].stream
+        layout = replica.layout
+        self.port, self.slot = task.engine.port, task.slot
         reach = [(n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True)] if layout.nbytes else []
         self.first = -sum(step for step in reach if step < 0)
         self.address, self.layout = replica.address - self.first, layout
@@ -235,10 +235,10 @@ class OnDevice:
     def move(self, target: int, source: int) -> None:
         """Copy all of it, one of the two being elsewhere in host memory."""
         if self.is_on_host:
-            self.driver.drain(self.stream)
+            self.port.drain(self.slot)
             ctypes.memmove(target, source, self.extent)
         else:
-            self.driver.copy_and_wait(self.stream, target, source, self.extent)
+            self.port.copy_and_wait(self.slot, target, source, self.extent)
 
     def content(self) -> Any:
         """A copy on the host, with the same strides."""

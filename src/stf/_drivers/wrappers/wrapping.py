@@ -21,6 +21,9 @@ class WrappingDriver(Driver):
         self.runs_inline = inner.runs_inline
         self.name = inner.name
         self.stamps = inner.stamps
+        self.kernels = inner.kernels
+        self.graphs = inner.graphs
+        self.has_callers = inner.has_callers
         self.records_late = inner.records_late
 
     def __getattr__(self, name: str) -> Any:
