@@ -15,7 +15,7 @@ from stf.data.logical_data import LogicalData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.interop.known_arrays import describe_numpy
-from stf.places.places import DataPlace
+from stf.places.places import DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.checks import check_array, task_of_kind
 from stf.tasks.task import ContextCore
@@ -200,6 +200,10 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     ...     print(sum(ctx.statistics().copies.values()))
     1
     """
+    if isinstance(data_place, ReplicatedPlace):
+        for place in data_place.grid:
+            prefetch(context, data, place.affine_data_place)
+        return
     code = data_place_code(context, data_place)
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
