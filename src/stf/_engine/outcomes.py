@@ -104,6 +104,8 @@ def skip(engine: EngineState, task: TaskCore, error):
     try:
         if not failure.was_delivered:
             tell_again(engine, failure, failure.skipped)
+        elif parts.is_copy(task):
+            pass  # whoever needs it is skipped, too, and tells it
         elif not engine.scope.records:
             tell_again(engine, failure, description_of_skip(task))
         else:

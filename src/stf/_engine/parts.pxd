@@ -19,7 +19,7 @@ cdef class Relation:
     cdef readonly Data part  # what it is a padded form of
     cdef readonly list others  # of a whole its parts; of a part its padded forms; of these the other ones
     cdef public list neighbours  # of a padded form: the parts that its content comes from, its own among them
-    cdef int64_t synced  # of a part: when it was last copied to the whole, or from it
+    cdef public int64_t synced  # of a part: when it was last copied to the whole, or from it
     cdef public object refresh  # ``refresh(place)`` brings the content up to date, outside of the gate
     cpdef bint is_newer_part(self) except -1
     cpdef bint is_older_part(self) except -1
@@ -37,6 +37,7 @@ cdef int check_recorded(EngineState engine, TaskCore task, Access use, Relation 
 cdef bint is_mixed(EngineState engine, Data other, bint writes) except -1
 cdef int order(EngineState engine, Relation relation, bint writes) except -1
 cdef int note_write(EngineState engine, TaskCore task, Data data) except -1
+cdef bint is_copy(TaskCore task) except -1
 cpdef int note_change(EngineState engine, Data data) except -1
 cdef int settle_in(Data data, Data memory, Layout inside, int64_t offset) except -1
 cdef int move_home(EngineState engine, Data data, Data memory, Layout inside, int64_t offset) except -1

@@ -328,6 +328,11 @@ def note_write(engine: EngineState, task: TaskCore, data: Data):
     return 0
 
 
+def is_copy(task: TaskCore):
+    """Return whether a task brings related data together."""
+    return task.kind == GATHER or task.kind == SCATTER or task.kind == EXCHANGE
+
+
 def note_change(engine: EngineState, data: Data):
     """Note that data have new content, which no task has written."""
     engine.coherency.tick += 1

@@ -20,6 +20,7 @@ import numpy as np
 
 from stf._engine import parts as engine_parts
 from stf._engine import recording_caches
+from stf._engine.task import make_access_like
 from stf._port.replicas import Layout
 from stf.data.logical_data import LogicalData
 from stf.errors import AccessError, PlaceError
@@ -31,6 +32,7 @@ from stf.tasks.checks import must_be_open, task_of_kind
 
 __all__ = ["DataPart", "PartitionedData", "bring_home", "partitioned", "partitioned_form"]
 
+WRITE = 2
 GATHER, SCATTER, EXCHANGE = engine_parts.GATHER, engine_parts.SCATTER, engine_parts.EXCHANGE
 kept: weakref.WeakKeyDictionary[Any, list[Pieces]] = weakref.WeakKeyDictionary()  # whose arrays are to be refreshed
 known: weakref.WeakValueDictionary[Any, Pieces] = weakref.WeakValueDictionary()  # by the data that is the whole
@@ -154,7 +156,8 @@ class Pieces:
         if not self.handles[k].core.linked.is_older_part():
             return
         source = source_of(context, self.whole, self.memories[k])
-        accesses = [self.handles[k].write(self.homes[k]), self.whole.read(source)]
+        mine = make_access_like(self.handles[k].read(self.homes[k]), WRITE)  # of read-only data, too
+        accesses = [mine, self.whole.read(source)]
 
         def copy(task: Any) -> None:
             part, whole = task.replica_of(0), task.replica_of(1)

@@ -376,8 +376,8 @@ partition('blocked'))
             return self.places[0].affine_data_place
         if self.partition is None:
             raise PlaceError(
-                f"{self!r} has several memories; ask one of its places, give a data place per access, or give the grid "
-                "a partition"
+                f"{self!r} has several memories; ask one of its places, or give a data place per access; with a "
+                "partition they are one composite place"
             )
         return CompositePlace(self, self.partition)
 
