@@ -251,6 +251,7 @@ class Pieces:
 
     def release(self) -> None:
         """Give everything up: the whole is refreshed before."""
+        must_be_open(self.context)
         if self.whole.core.home is not None and self.whole.core.write_back:
             self.refresh_whole(None, 0)
         for handle in (self.whole, *(form.handle for form in self.forms.values()), *self.handles):
