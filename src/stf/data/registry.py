@@ -365,7 +365,7 @@ def logical_data(
         return custom_data(context, obj, custom, label, write_back, readonly, logical_data)
     if isinstance(obj, DataHandle):
         raise TypeError(f"{obj!r} is logical data already")
-    if isinstance(data_place, (CompositePlace, ReplicatedPlace)):
+    if data_place is not None and isinstance(data_place, (CompositePlace, ReplicatedPlace)):
         return over_places(context, obj, data_place, label, write_back, readonly)
     result = register(context, obj, data_place, label, write_back, readonly)
     return result if result.core.linked is None else partitioned.known_form(result)
