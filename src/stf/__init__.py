@@ -18,6 +18,7 @@ from stf.data.composite import CompositeData, register_data_interface
 from stf.data.events import Event
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
+from stf.data.partitioned import DataPart, PartitionedData
 from stf.data.raw_view import view
 from stf.errors import (
     AccessError,
@@ -38,10 +39,12 @@ from stf.graphs.task_graph import TaskGraph
 from stf.kernels.foreign_kernels import kernel
 from stf.kernels.hierarchy import con, hw_scope, mem, par
 from stf.kernels.index_spaces import box
+from stf.places.evaluation import Evaluation
 from stf.places.foreign import green_places
 from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid
+from stf.places.structured import partition
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
 from stf.tasks.new_data import Like, New
@@ -58,9 +61,11 @@ __all__ = [
     "Context",
     "ContextClosedError",
     "ContextMismatchError",
+    "DataPart",
     "DataPlace",
     "DriverError",
     "Error",
+    "Evaluation",
     "Event",
     "ExecPlace",
     "Frozen",
@@ -69,6 +74,7 @@ __all__ = [
     "LogicalData",
     "New",
     "OutOfMemoryError",
+    "PartitionedData",
     "PlaceError",
     "Read",
     "ReadWrite",
@@ -100,6 +106,7 @@ __all__ = [
     "mem",
     "null_partition",
     "par",
+    "partition",
     "placement",
     "progress",
     "reducer",

@@ -19,6 +19,7 @@ cdef class Data:
     cdef readonly bint token  # it has no content, and orders tasks
     cdef public bint released  # given up: its memory is not its own any more
     cdef public int tiles  # how many data it is cut into
+    cdef public object linked  # its relation to a whole or to parts (`parts.Relation`); or None
     cdef public bint readonly  # accesses that write are refused
     cdef readonly Layout layout  # shape, strides, dtype; None for a token
     cdef readonly int64_t id  # its number

@@ -33,7 +33,7 @@ class Data:
 
     if not cython.compiled:
         readonly = released = is_dropped = private = False
-        home = owner = protection = given = parent = log = span = None
+        home = owner = protection = given = parent = log = span = linked = None
         tiles = recorded = cached = mark = position = 0
 
     def label(self):

@@ -25,7 +25,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import host_waits, invariants, outcomes, retiring, tiles
+from stf._engine import host_waits, invariants, outcomes, parts, retiring, tiles
 from stf._engine.access import Access, Data, must_be_writeable, shared
 from stf._engine.failures import Failure
 from stf._engine.versions import Version
@@ -394,6 +394,8 @@ def spoil(engine: Engine, routine):
         if data.version.scope is not engine.scope:
             engine.scope.version_for(data)
         data.version.take_writers(item[1])
+        if data.linked is not None:
+            parts.note_change(engine, data)
     for failure, skipped in routine.skips:
         if not engine.scope.records:
             outcomes.tell_again(engine, failure, skipped)

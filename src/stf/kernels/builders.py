@@ -17,6 +17,7 @@ from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
+from stf.kernels.owned_parts import loops_over_parts
 from stf.kernels.plans import Plan, remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
@@ -76,7 +77,7 @@ class KernelBuilder:
         if self.grid is None:
             self.submit(body)
             return given
-        for part in self.on_each_place():
+        for part in self.on_each_part(body) or self.on_each_place():
             part(body)
         return given
 
@@ -108,6 +109,26 @@ class KernelBuilder:
         plan.run(task, self.arguments, made.numbers)
         remember(plan, body, captured)
         return 0
+
+    def on_each_part(self, body):
+        """A builder for each part of partitioned data, which all run beside each other; None for other loops."""
+        loops = loops_over_parts(self, body)
+        if loops is None:
+            return None
+        found: list = []
+        if len(loops) > 1:
+            self.task.kind = "part"
+        for number, (place, over, given) in enumerate(loops):
+            arguments = tuple([continued(item) if number and isinstance(item, Reduction) else item for item in given])
+            own: KernelBuilder = make_builder(
+                self.task.context, self.construct, over, arguments, self.extra, self.task.symbol
+            )
+            own.task.warns_if_unused = False
+            own.task.kind = self.task.kind
+            found.append(own.on(place))
+        first: KernelBuilder = found[0]
+        self.task = first.task  # so that this builder, too, has run its body
+        return found
 
     def on_each_place(self):
         """A builder for the part of each place that has one; later ones go on from what the first have written."""

@@ -199,6 +199,11 @@ def current_device_code(context: Placed) -> int:
 def data_place_code(context: Placed, place: Any) -> int:
     """The engine's number of a data place."""
     must_be_data_place(place)
+    if place.kind in ("composite", "replicated"):
+        raise PlaceError(
+            f"{place!r} is several memories, and an array of a task lies in one; give it to ctx.logical_data, and use "
+            "the data, or their parts"
+        )
     if place.kind == "affine":
         return AFFINE_PLACE
     if place.kind == "host":
