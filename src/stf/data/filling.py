@@ -56,7 +56,7 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
     """
     if are_alike(src, dst):
         for source, target in zip(src.parts.ravel(), dst.parts.ravel(), strict=True):
-            submit_copy(context, [source], [target], None, target.exec_place)
+            submit_copy(context, [source], [target], target.exec_place)
         return
     sources, targets = parts_of(context, src), parts_of(context, dst)
     if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
@@ -66,12 +66,12 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
             raise ValueError(
                 f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
             )
-    submit_copy(context, sources, targets, dst, None)
+    submit_copy(context, sources, targets, None)
 
 
-def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], near: Any, place: Any) -> None:
+def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> None:
     accesses = [source.read() for source in sources] + [target.write() for target in targets]
-    task = task_of_kind(context, "copy", accesses, "copy", near, place)
+    task = task_of_kind(context, "copy", accesses, "copy", place)
     settle(task)
     alike = [source.dtype for source in sources] == [target.dtype for target in targets]
     if alike and is_native(context, task, sources + targets):

@@ -555,7 +555,7 @@ def accept_one(handle: LogicalData) -> None:
 
 def submit(context: Any, kind: str, accesses: list[Any], where: Any, work: Any, at_root: bool) -> None:
     """Submit a copy; nothing is done if another thread has made it meanwhile."""
-    task = task_of_kind(context, kind, accesses, kind, None, where)
+    task = task_of_kind(context, kind, accesses, kind, where)
     task.blocks_caller = at_root  # so that it is not gathered
     try:
         task.run_native(work)
