@@ -188,8 +188,6 @@ def test_how_data_would_lie() -> None:
 def test_memory_of_several_places(ctx: Any, work: Any) -> None:
     import stf
 
-    if not hasattr(stf.data_place, "composite"):
-        pytest.skip("stf has no data_place.composite yet")
     grid = grids.create([exec_place.device(0)] * 2, mapper=lambda at, dims, places: 0, data_rank=1)
     lX = ctx.logical_data(np.zeros(4), grid.affine_data_place)
     assert ctx.wait(lX).tolist() == [0] * 4

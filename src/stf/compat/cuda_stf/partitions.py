@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import stf
-from stf.compat.cuda_stf.errors import NotHereError
 from stf.compat.cuda_stf.machine import extents
 
 POLICIES = ("whole", "blocked", "cyclic", "block_cyclic")
@@ -17,6 +16,8 @@ PAGE = 2 << 20  # bytes of one allocation on a device
 PROBES = 10  # samples of a page
 WHOLE = 4096  # elements of a page that are all looked at
 FIRST_POINTER = 0x1000
+MOST_MAPPED = 1 << 14  # elements for which a mapper is asked, each
+BLOCKS = stf.blocked_partition(0)
 
 Leaf = tuple[int, int]
 PlaceLeaf = tuple[int, int, int]
@@ -72,8 +73,36 @@ class mapped_partition:
         return tuple(int(i) for i in position)
 
     def apply(self, shape: Any, position: Any, grid_dims: Any) -> Any:
-        """Raise: a function of elements gives no ranges."""
-        raise NotHereError("a mapper says where single elements are; loops need ranges: use stf.blocked_partition()")
+        """Return what lies at a position of the grid: the box of elements that the mapper gives it.
+
+        Where memory lies changes no value. So elements that the mapper scatters, and more than `MOST_MAPPED`, lie in
+        blocks of the first axis instead.
+        """
+        dims, grid = tuple(shape), tuple(grid_dims)
+        if 0 < math.prod(dims) <= MOST_MAPPED:
+            owned = np.zeros(dims, bool)
+            for coords in np.ndindex(*dims):
+                owned[coords] = self.get_executor(coords, dims, grid) == tuple(position)
+            found = np.argwhere(owned)
+            if not len(found):
+                return tuple(slice(0, 0) for _ in dims)
+            first, last = found.min(axis=0), found.max(axis=0) + 1
+            if len(found) == math.prod((last - first).tolist()) and self.is_in_boxes(dims, grid):
+                return tuple(slice(int(low), int(high)) for low, high in zip(first, last, strict=True))
+        return BLOCKS.apply(shape, position, grid_dims)
+
+    def is_in_boxes(self, dims: tuple[int, ...], grid: tuple[int, ...]) -> bool:
+        """Return whether the elements of each position are a box."""
+        bounds: dict[tuple[int, ...], list[Any]] = {}
+        for coords in np.ndindex(*dims):
+            known = bounds.setdefault(self.get_executor(coords, dims, grid), [0, coords, coords])
+            known[0] += 1
+            known[1] = tuple(map(min, known[1], coords))
+            known[2] = tuple(map(max, known[2], coords))
+        return all(
+            count == math.prod(high - low + 1 for low, high in zip(first, last, strict=True))
+            for count, first, last in bounds.values()
+        )
 
 
 class cute_partition:
