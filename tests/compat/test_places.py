@@ -186,7 +186,6 @@ def test_how_data_would_lie() -> None:
 
 
 def test_memory_of_several_places(ctx: Any, work: Any) -> None:
-    import stf
 
     grid = grids.create([exec_place.device(0)] * 2, mapper=lambda at, dims, places: 0, data_rank=1)
     lX = ctx.logical_data(np.zeros(4), grid.affine_data_place)
