@@ -126,9 +126,12 @@ tracebacks.install_in_notebook()
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("sequential-task-flow")
+        try:
+            return version("sequential-task-flow")
+        except PackageNotFoundError:  # the sources, by PYTHONPATH
+            return "0+unknown"
     raise AttributeError(f"module 'stf' has no attribute {name!r}")
 
 
