@@ -101,7 +101,7 @@ class Arithmetic:
     def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
         if method != "__call__" or options or function.nout != 1:
             return self._refuse_function(function)
-        symbol: Any = OPERATORS.get(function.__name__)
+        symbol: Any = OPERATORS.get(function)
         # NumPy's scalars come as arrays without axes
         operands = tuple(x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in operands)
         if symbol in SWAPPED:
@@ -124,20 +124,20 @@ SWAPPED = {  # comparisons, and what they are from the other side
     operator.ne: operator.ne,
 }
 OPERATORS = {  # of NumPy's functions, which its arrays and numbers call for their operators
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "divide": operator.truediv,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
-    "power": operator.pow,
-    "negative": operator.neg,
-    "positive": operator.pos,
-    "absolute": operator.abs,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.divide: operator.truediv,
+    np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+    np.power: operator.pow,
+    np.negative: operator.neg,
+    np.positive: operator.pos,
+    np.absolute: operator.abs,
+    np.less: operator.lt,
+    np.less_equal: operator.le,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+    np.equal: operator.eq,
+    np.not_equal: operator.ne,
 }
