@@ -12,17 +12,9 @@ the lane writes all that the one before wrote, and nobody read it between, nobod
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._port.port import Port
-
-if not cython.compiled:
-    LANE_SHIFT = 44
-    COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING = 0, 1, 2, 3, 4, 5
-    KINDS = 6
 
 NO_POOLS: list = [None] * KINDS
 NO_BOUND: cython.int = 1 << 30

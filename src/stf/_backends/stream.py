@@ -5,22 +5,13 @@ from __future__ import annotations
 
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._backends.lanes import Lane, LanePort
 from stf._drivers.base import Registered
 from stf._port.events import EventSet
 from stf._port.replicas import span_of
 from stf.errors import CaptureError
-
-if not cython.compiled:
-    LANE_SHIFT = 44
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    DIRECT, STAGED = 0, 2
-
 
 NOTHING = EventSet()
 LEGACY_STREAM: cython.int = 1  # CUDA's name for the default stream, of which there is one per device

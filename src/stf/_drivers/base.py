@@ -7,13 +7,7 @@ kit in `stf.testing` on it.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-if not cython.compiled:
-    MANAGED = -2
+import cython
 
 
 def address_of(array):
@@ -62,10 +56,6 @@ class Driver:
     records_late : bool
         It has `record_lazy` and `commit`.
     """
-
-    if not cython.compiled:
-        reads_back = records_late = False
-        home = 0
 
     def stream_create(self, device):
         """Make a stream of `device`; return its number."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
 from stf._engine.access import Access
@@ -14,10 +11,6 @@ from stf._engine.versions import Outcome, derived_outcome
 from stf._port.events import EventSet
 from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
-
-if not cython.compiled:
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
 class Partial:

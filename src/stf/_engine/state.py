@@ -7,10 +7,7 @@ no other module for it. `Engine` uses these modules; it adds the verbs that are 
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
 from stf._engine.access import Data
@@ -21,10 +18,6 @@ from stf._port.events import EventSet
 from stf._port.place import Place
 from stf._port.replicas import FreeLists
 from stf._support.sync import Gate
-
-if not cython.compiled:
-    from stf._engine.access import make_data
-    from stf._port.replicas import home_of
 
 
 class EngineState:

@@ -7,18 +7,9 @@ the event at which that work is complete. Data places and execution places are s
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 
 class Port:
     """Base of the backends; a backend answers every verb it declares."""
-
-    if not cython.compiled:
-        captured = reads_back = False
-        writes = rewrites = rewritten = 0
 
     def begin(self, place, waits, kind):
         """Open a slot of `kind` at `place` that starts after `waits`; return its number."""

@@ -14,10 +14,7 @@ from __future__ import annotations
 import threading
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
 from stf._engine.access import Access, Data
@@ -31,11 +28,6 @@ from stf._recording import segments
 from stf._recording.device_graphs import DriverGraph, outlive
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
-
-if not cython.compiled:
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 NOTHING = EventSet()
 
@@ -521,9 +513,6 @@ class ClosedFlag:
 @cython.cclass
 class Recording(Routine):
     """A program, what it uses, and the memory that it knows: `program` is what a launch does."""
-
-    if not cython.compiled:
-        is_cached = False
 
     def __init__(self, engine, scope):
         Routine.__init__(self, engine, scope.parts, scope.runs_once)

@@ -19,10 +19,7 @@ import logging
 import os
 import sys
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._support.sync import Gate
 

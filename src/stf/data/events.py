@@ -104,7 +104,8 @@ def await_unused(context: ContextCore, writes: tuple[Access, ...], label: str | 
         home = access.data.core.home
         if home is None or home.place != 0 or access.data.core.layout.interface is not None:
             raise TypeError(
-                f"{access.data.core.describe()} is in no array of yours on the host, so others cannot write it; register one"
+                f"{access.data.core.describe()} is in no array of yours on the host, so others cannot write it; "
+                "register one"
             )
     must_be_outside(context, "an event of data", False)
     outside_events.must_be_possible(context.engine)

@@ -5,12 +5,8 @@ from __future__ import annotations
 import enum
 import weakref
 
+import cython
 import numpy as np
-
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf import config
 from stf._engine.access import DataHandle
@@ -19,13 +15,6 @@ from stf.graphs.returned_data import given, hold
 from stf.places.table import current_place_code
 from stf.values.containers import is_container
 from stf.values.params import is_of_parameters
-
-if not cython.compiled:
-    from stf._port.late_values import is_same
-    from stf.places.places import active_places
-
-    DATA, SEVERAL, NUMBER, OBJECT, EQUAL, CONTEXT = 0, 1, 2, 3, 4, 5  # by what a value is known again
-
 
 settings: dict = config.__dict__
 FIXED = (np.dtype, enum.Enum, type)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import types
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine.access import Access
 from stf._engine.task import make_access_like
@@ -25,9 +22,6 @@ from stf.places.table import place_code_of_task
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 from stf.tasks.undeclared import refuse_undeclared
-
-if not cython.compiled:
-    from stf.kernels.plans import submit_planned
 
 NEW, READ, WRITE = 0, 1, 2
 FUNCTION: object = types.FunctionType

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import operator
 
+import cython
 import numpy as np
-
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf._engine import host_waits, outcomes
 from stf._engine.access import Access, ArrayAccess
@@ -31,13 +27,6 @@ from stf.places.table import place_code
 from stf.tasks import validation
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
-
-if not cython.compiled:
-    from stf.kernels.arguments import give_block, put_described_value, put_number, put_value, take_block
-    from stf.tasks.views import reach_all
-
-    NEW, OPEN, ENDED = 0, 1, 2
-    AFFINE = -1
 
 # of a grid: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
 MOST_EXTENT = (1 << 31) - 1

@@ -7,10 +7,7 @@ import types
 import warnings
 import weakref
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine.access import Access, DataHandle
 from stf._support.code_facts import Step, codes_in, facts_of
@@ -43,10 +40,6 @@ def injections(fn):
 
 names: dict = {}  # by the id of a code object
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
-if not cython.compiled:
-    from stf._support.constants import is_constant
-
-    READ, WRITE = 1, 2
 
 OTHER = object()
 SHAPES = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))

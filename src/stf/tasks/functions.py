@@ -8,10 +8,7 @@ import inspect
 import threading
 import types
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, outcomes
 from stf._engine.access import Access, DataHandle, accumulate_access
@@ -33,18 +30,6 @@ from stf.values.conditions import Expression
 from stf.values.containers import data_in, is_container, is_object_of_data, items_of, split
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
 from stf.values.parts import Parts, leaves, libraries
-
-if not cython.compiled:
-    from stf._engine.access import make_access
-    from stf.interop.current import borrow, owed, return_owed
-    from stf.tasks.bodies import make_body
-    from stf.tasks.closures import names_in, refuse_lost, take, with_cells, with_last_values
-    from stf.tasks.results import store_results
-    from stf.tasks.running import begin_body, end_now, runs_plainly, submit, take_back
-    from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
-    from stf.tasks.views import library_of, source_of, sources_of, view_of
-
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 active_places: list = places.active_places
 TOKEN: object = adapters.TOKEN

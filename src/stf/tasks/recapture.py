@@ -8,10 +8,7 @@ cannot be captured is no graph at all: it runs in the call of each launch (`Play
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
 from stf._engine.access import Access
@@ -29,12 +26,6 @@ from stf.interop.current import Borrowed
 from stf.tasks.annotations import Stream
 from stf.tasks.bodies import Body, stream_block
 from stf.values.params import Param
-
-if not cython.compiled:
-    from stf._support.sync import PyThread_get_thread_ident
-    from stf._support.untracked import untrack
-    from stf.interop.current import borrow
-    from stf.tasks.closures import constants_of
 
 
 @cython.cclass

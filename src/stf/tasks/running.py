@@ -30,10 +30,7 @@ import functools
 import inspect
 import logging
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, outcomes
 from stf._engine.failures import Failure
@@ -53,19 +50,6 @@ TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
 log = logging.getLogger("stf")
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-
-if not cython.compiled:
-    from stf.interop.captures import are_needed, kept_pools
-    from stf.interop.current import borrow
-    from stf.tasks.bodies import make_body
-    from stf.tasks.closures import reaches, refuse_lost, snapshot, with_globals, with_last_values
-    from stf.tasks.results import written_values
-    from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
-    from stf.tasks.views import group, sources_in, views_of
-
-    READ = 1
-    OPEN = 1
-    RUN = 6
 
 
 def submit_body(task: TaskCore, fn, extra, lib=None):

@@ -37,6 +37,7 @@ cdef class ContextCore:
     cdef object __weakref__
     cdef int default_place(self) except -1
     cdef Task make_task(self, tuple args, object symbol)
+    cpdef Task prepare(self, Task task, tuple args, object symbol)
     cdef Task make_launch(self, object name)
     cdef int sort_arguments(self, Task task, tuple args) except -1
 

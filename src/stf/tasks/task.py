@@ -6,10 +6,7 @@ import os
 import sys
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import outcomes, thread_turns
 from stf._engine.access import Access
@@ -31,37 +28,14 @@ from stf.tasks.after import accesses_after
 from stf.tasks.not_accesses import refuse_data
 from stf.values.parts import add_group, built
 
-if not cython.compiled:
-    from stf.interop.current import borrow, owed, return_owed
-    from stf.tasks.running import (
-        begin_here,
-        close_pools,
-        end_recorded,
-        enter_here,
-        give_back,
-        open_pools,
-        submit_body,
-    )
-    from stf.tasks.views import (
-        address_of,
-        library_of,
-        memory_of,
-        no_address,
-        pointer_of_stream,
-        position_of,
-        stream_of,
-        values_of,
-        view_of,
-        views_to_fill,
-        without_tokens,
-    )
-
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    NEW, OPEN, ENDED = 0, 1, 2
-
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
 active_places: list = places.active_places
+PUBLIC = """
+    add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
+    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name result
+    running set_exec_place set_symbol start stream stream_ptr stream_ptrs streams symbol torch values
+"""
 
 
 class ContextCore:
@@ -150,9 +124,12 @@ class ContextCore:
         return task
 
     def make_task(self, args, symbol):
+        return self.prepare(Task.__new__(Task), args, symbol)
+
+    def prepare(self, task: Task, args, symbol):
+        """Give a task that was made its accesses and its place; return it."""
         if owed:
             return_owed()
-        task: Task = Task.__new__(Task)
         task.context = self
         task.engine = self.engine
         if symbol is not None and not isinstance(symbol, str):
@@ -191,9 +168,6 @@ class ContextCore:
         if not placed and active_places[0]:
             task.where = current_place_code(self)
         return 0
-
-    if not cython.compiled:
-        name = registry = _spec = _driver = _resources = _caller = _finished = _dot = _trace = _device_times = None
 
 
 @cython.no_gc
@@ -667,47 +641,7 @@ class Task(TaskCore):
             warn_bare(self.label(), self.call_site)
 
     def __dir__(self):
-        return [
-            "add_dep",
-            "add_deps",
-            "add_done_callback",
-            "args_cai",
-            "arrays",
-            "call_site",
-            "cancel",
-            "cancelled",
-            "cupy",
-            "device",
-            "done",
-            "end",
-            "exception",
-            "exec_place",
-            "get",
-            "get_arg",
-            "get_arg_cai",
-            "get_graph",
-            "get_stream",
-            "graph",
-            "id",
-            "label",
-            "numba",
-            "numpy",
-            "on",
-            "place",
-            "place_name",
-            "result",
-            "running",
-            "set_exec_place",
-            "set_symbol",
-            "start",
-            "stream",
-            "stream_ptr",
-            "stream_ptrs",
-            "streams",
-            "symbol",
-            "torch",
-            "values",
-        ]
+        return PUBLIC.split()
 
     # -- as a handle -------------------------------------------------------------------------------------------
 
@@ -792,8 +726,6 @@ class Task(TaskCore):
 
 
 if not cython.compiled:
-    Task.context = Task.groups = Task.restore = Task.borrowed = None
-    Task.warns_if_unused = False
     Task.__del__ = Task.__dealloc__
 
 bind_lightly(Task)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine.access import Access
 from stf.errors import PlaceError
@@ -16,9 +13,6 @@ from stf.values.parts import Parts, built
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
-
-if not cython.compiled:
-    READ, ENDED = 1, 2
 
 
 def stream_of(streams, place, handle):
@@ -117,11 +111,13 @@ def remote_view(task, replica, writeable, lib):
     """The array of an access to memory elsewhere than where the task runs, on CUDA."""
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
-    if not engine.place(task.where).enqueues:
-        return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
-    if number < 0 and (lib == "numpy" or replica.layout.interface is not None):
+    enqueues: cython.bint = engine.place(task.where).enqueues
+    on_grid: cython.bint = task.outside_recordings  # its arrays are of the devices where they lie
+    if enqueues and number < 0 and (on_grid or lib == "numpy" or replica.layout.interface is not None):
         engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
-        return adapters.view(replica, writeable, lib)
+        return adapters.view(replica, writeable, None if lib == "cupy" else lib)
+    if on_grid or not enqueues:
+        return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
     must_reach(task, replica)
     return adapters.device_view(replica, lib, engine.place(task.where).ordinal, True)
 
@@ -137,6 +133,8 @@ def must_reach(task, replica):
     """Raise PlaceError unless what a task enqueues can use data where it is; user's memory is pinned for it."""
     engine = cython.cast("Engine", task.engine)
     if replica.place == engine.place(task.where).memory or not engine.place(task.where).enqueues:
+        return 0
+    if task.outside_recordings:  # which of its places use the data is for the user to say
         return 0
     engine.enter()
     try:
@@ -185,6 +183,8 @@ def memory_of(task: TaskCore, position, on_stream=True):
     `on_stream`: its user may put work on the task's stream, which is current from here on.
     """
     engine = cython.cast("Engine", task.engine)
+    if task.outside_recordings:
+        return task.memory_at(position)
     stream = task.cuda_stream() if on_stream else None
     if stream is None and (on_stream or not engine.place(task.where).enqueues):
         raise PlaceError(f"task {task.label()} runs at {task.place_name}, which is no CUDA device; use t.numpy() there")
