@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from stf._port.port import Port
 from stf.errors import ContextClosedError
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._port.port import Port
-from stf._port.programs import CaptureChain, Numbers, OpenNode, Program
 from stf.errors import CaptureError
 
 MAX_LANES = (1 << 19) - 1

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._port.port import Port
-
 NO_POOLS: list = [None] * KINDS
 NO_BOUND: cython.int = 1 << 30
 LOOKS: cython.int = 64  # for an idle lane, where there may be any number of them

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._backends.lanes import Lane, LanePort
-
 
 class Recorder(LanePort):
     """Counts records, waits, allocations, copies and calls.

@@ -7,10 +7,7 @@ import time
 
 import cython
 
-from stf._backends.lanes import Lane, LanePort
 from stf._drivers.base import Registered
-from stf._port.events import EventSet
-from stf._port.replicas import span_of
 from stf.errors import CaptureError
 
 NOTHING = EventSet()

@@ -6,8 +6,6 @@ when the trace is asked for. Other contexts have the stream backend itself, whic
 
 from __future__ import annotations
 
-from stf._backends.lanes import Lane, LanePort
-from stf._backends.stream import StreamBackend
 from stf._port.events import EventSet
 
 

@@ -12,8 +12,6 @@ import time
 import cython
 import numpy as np
 
-from stf._drivers.queues import QueueDriver
-
 ALIGNMENT: cython.int = 64
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 

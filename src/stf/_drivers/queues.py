@@ -18,8 +18,7 @@ import time
 
 import cython
 
-from stf._drivers.base import Driver
-from stf._support.sync import Gate, make_baton
+from stf._support.sync import make_baton
 
 PATIENCE_S = (0.0, 0.001, 0.01, 0.1, 1.0)  # how long work that needs memory waits for it, again and again
 

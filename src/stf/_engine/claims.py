@@ -5,11 +5,9 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits, reductions, retiring, tiles
-from stf._engine.access import MODE_NAMES, Access
+from stf._engine.access import MODE_NAMES
 from stf._engine.failures import Failure
-from stf._engine.task import OWN_REFERENCES, TaskCore
-from stf._engine.versions import Outcome, Version
-from stf._port.events import EventSet
+from stf._engine.task import OWN_REFERENCES
 from stf._support.sync import make_baton
 from stf.errors import AccessError, TaskStateError
 

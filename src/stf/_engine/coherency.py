@@ -40,13 +40,8 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits, shortages
-from stf._engine.access import Data
-from stf._engine.eviction_order import EvictionOrder
 from stf._engine.failures import Failure
-from stf._engine.scope import Scope
 from stf._engine.versions import derived_outcome
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
 from stf.observe.observer import Operation
 

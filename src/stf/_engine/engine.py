@@ -10,14 +10,8 @@ from __future__ import annotations
 import cython
 
 from stf._engine import claims, host_waits, initial_content, invariants, outcomes, reductions, retiring, thread_turns
-from stf._engine.access import Access, Data
 from stf._engine.failures import raise_failures
-from stf._engine.scope import Gathering
-from stf._engine.state import EngineState
-from stf._engine.task import TaskCore
-from stf._engine.versions import Outcome, is_open
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
+from stf._engine.versions import is_open
 from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
 
 

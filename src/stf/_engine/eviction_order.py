@@ -35,9 +35,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine.access import Data
-from stf._port.replicas import Replica
-
 LEAST_ROOM: cython.Py_ssize_t = 64
 MOST_RECENT: cython.int = 64
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import cython
 
 from stf._engine import claims, host_waits, retiring
-from stf._engine.access import Data
 from stf._engine.host_waits import Pause
-from stf._port.events import EventSet
 
 
 def hand_over(engine: Engine, place, pointer):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import weakref
 
-from stf._port.events import EventSet
 from stf.errors import TaskStateError
 
 log = logging.getLogger("stf")

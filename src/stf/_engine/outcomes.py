@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from stf._engine.access import Access, Data
-from stf._engine.task import TaskCore
-from stf._engine.versions import Outcome, Version, derived_outcome, is_open
+from stf._engine.versions import derived_outcome, is_open
 from stf.errors import CaptureError, TaskFailedError
 
 

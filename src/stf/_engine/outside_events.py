@@ -15,10 +15,7 @@ import logging
 import cython
 
 from stf._engine import thread_turns
-from stf._engine.access import Data
 from stf._engine.failures import EventCancellation, EventFailure
-from stf._engine.versions import Outcome
-from stf._port.events import EventSet
 from stf.errors import CaptureError, TaskStateError
 
 WRITE = 2

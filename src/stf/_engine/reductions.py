@@ -5,11 +5,8 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits
-from stf._engine.access import Access
 from stf._engine.queued_bodies import fold_call
-from stf._engine.versions import Outcome, derived_outcome
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
+from stf._engine.versions import derived_outcome
 from stf.errors import OutOfMemoryError
 
 

@@ -11,11 +11,8 @@ import time
 import cython
 
 from stf._engine import host_waits, recording_caches, reductions, thread_turns, tiles
-from stf._engine.access import Data
 from stf._engine.failures import Failure
 from stf._engine.host_waits import Pause
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
 from stf._support.sync import Gate
 from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
 

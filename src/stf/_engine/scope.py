@@ -5,7 +5,6 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits
-from stf._engine.task import TaskCore
 
 
 @cython.cclass

@@ -10,14 +10,6 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits
-from stf._engine.access import Data
-from stf._engine.coherency import Coherency
-from stf._engine.scope import Scope
-from stf._engine.task import KindCounts, TaskCore
-from stf._port.events import EventSet
-from stf._port.place import Place
-from stf._port.replicas import FreeLists
-from stf._support.sync import Gate
 
 
 class EngineState:

@@ -6,8 +6,6 @@ import sys
 
 import cython
 
-from stf._engine.access import Access, Data
-from stf._port.events import EventSet
 from stf._support.call_sites import site_text
 from stf.errors import not_copied
 

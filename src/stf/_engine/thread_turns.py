@@ -13,9 +13,6 @@ import time
 import cython
 
 from stf._engine import host_waits
-from stf._engine.access import Access
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
 from stf.errors import ContextClosedError, OutOfMemoryError, TaskStateError
 
 STANDS_BACK = 8  # how often a wait lets others come before it

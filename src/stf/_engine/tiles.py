@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine.access import Data
 from stf._engine.versions import derived_outcome
-from stf._port.replicas import Replica
 
 
 def cut_all(engine: EngineState, parent: Data, home: Replica, make, names, layouts, offsets):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._port.events import EventSet
 from stf._support.call_sites import site_text
 
 PRUNE_AT: cython.int = 32

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._port.events import EventSet
-
 
 @cython.freelist(64)
 @cython.cclass

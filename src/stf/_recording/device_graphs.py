@@ -31,10 +31,9 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits
-from stf._port.events import EventSet
-from stf._port.late_values import UNKNOWN, are_fixed, is_as_before
+from stf._port.late_values import UNKNOWN
 from stf._recording.graph_calls import GraphCalls
-from stf._recording.variants import Patch, PlayThisTime, Variant
+from stf._recording.variants import PlayThisTime
 from stf._support.log_once import log_once
 from stf.errors import CaptureError, TaskFailedError, TaskStateError
 

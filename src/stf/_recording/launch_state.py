@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine.queued_bodies import QueuedBody
-from stf._engine.versions import Outcome
-
 
 @cython.freelist(8)
 @cython.final

@@ -23,11 +23,8 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits, invariants, outcomes, retiring, tiles
-from stf._engine.access import Access, Data, must_be_writeable, shared
+from stf._engine.access import must_be_writeable, shared
 from stf._engine.failures import Failure
-from stf._engine.versions import Version
-from stf._port.events import EventSet
-from stf._recording.recordings import Use
 from stf.errors import GraphClosedError, TaskFailedError
 
 

@@ -26,11 +26,7 @@ import cython
 
 from stf._engine import host_waits
 from stf._engine.failures import Failure
-from stf._engine.queued_bodies import QueuedBody
-from stf._port.events import EventSet
-from stf._port.programs import Numbers
 from stf._recording.graph_calls import Call, GraphCall, Last
-from stf._recording.variants import BodyPatch, KernelPatch, MemoryPatch, Variant
 from stf.errors import CaptureError, TaskFailedError
 
 

@@ -17,15 +17,10 @@ import time
 import cython
 
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
-from stf._engine.access import Access, Data
 from stf._engine.failures import Failure, raise_failures
 from stf._engine.queued_bodies import QueuedBody
-from stf._engine.scope import Scope
-from stf._engine.versions import Outcome, Version
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
 from stf._recording import segments
-from stf._recording.device_graphs import DriverGraph, outlive
+from stf._recording.device_graphs import outlive
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import cython
 
 from stf._port.late_values import UNKNOWN
-from stf._recording.launch_state import Launch
 
 
 class PlayThisTime(Exception):

@@ -21,8 +21,6 @@ import sys
 
 import cython
 
-from stf._support.sync import Gate
-
 _log = logging.getLogger("stf")
 
 

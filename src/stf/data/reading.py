@@ -10,13 +10,11 @@ import struct
 import cython
 import numpy as np
 
-from stf._engine.access import DataHandle, check_mine
-from stf._engine.engine import Engine
+from stf._engine.access import check_mine
 from stf.data.logical_data import LogicalData, view_for_host
 from stf.data.waiting import wait_in_general
 from stf.interop import adapters
 from stf.tasks.checks import check_errors
-from stf.tasks.task import Task
 
 NO_ARGUMENTS: tuple = ()
 NOT_QUIET: object = object()

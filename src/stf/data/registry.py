@@ -17,10 +17,8 @@ import numpy as np
 
 from stf import config
 from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles
-from stf._engine.access import AddressBook, DataHandle, Span
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
-from stf._support.sync import NestingGate
 from stf.data import sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
@@ -31,7 +29,6 @@ from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
 from stf.places.table import place_of_memory
 from stf.tasks.checks import must_be_open
-from stf.tasks.task import ContextCore
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there registers nothing of its own
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share

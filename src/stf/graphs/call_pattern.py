@@ -9,7 +9,6 @@ import cython
 import numpy as np
 
 from stf import config
-from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, GraphClosedError
 from stf.graphs.returned_data import given, hold
 from stf.places.table import current_place_code

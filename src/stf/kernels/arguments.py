@@ -13,8 +13,7 @@ from typing import NamedTuple
 import cython
 import numpy as np
 
-from stf._engine.access import Access, ArrayAccess, DataHandle
-from stf._port.replicas import Layout
+from stf._engine.access import ArrayAccess
 from stf.errors import PlaceError
 from stf.kernels import kernel_handles as foreign
 

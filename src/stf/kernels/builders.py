@@ -6,7 +6,6 @@ import types
 
 import cython
 
-from stf._engine.access import Access
 from stf._engine.task import make_access_like
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
@@ -14,13 +13,12 @@ from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
-from stf.kernels.plans import Plan, remember
+from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
 from stf.places.table import place_code_of_task
 from stf.tasks.not_accesses import refuse_data
-from stf.tasks.task import ContextCore
 from stf.tasks.undeclared import refuse_undeclared
 
 NEW, READ, WRITE = 0, 1, 2

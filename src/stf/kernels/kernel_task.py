@@ -6,7 +6,7 @@ import cython
 
 from stf._support.arguments import name_of
 from stf.errors import PlaceError, TaskStateError
-from stf.kernels.launching import Config, expanded
+from stf.kernels.launching import expanded
 
 
 @cython.binding(True)

@@ -13,19 +13,14 @@ import cython
 import numpy as np
 
 from stf._engine import host_waits, outcomes
-from stf._engine.access import Access, ArrayAccess
-from stf._engine.engine import Engine
-from stf._port.late_values import Asked
-from stf._port.replicas import Layout
-from stf._recording.variants import Arguments
+from stf._engine.access import ArrayAccess
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
-from stf.kernels.arguments import MEMREF_FIELDS, Kernel, Measure, refuse, refuse_argument, refuse_gaps
+from stf.kernels.arguments import MEMREF_FIELDS, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.places.table import place_code
 from stf.tasks import validation
-from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 
 # of a grid: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"

@@ -13,7 +13,6 @@ import cython
 import numpy as np
 
 from stf import config
-from stf._engine.access import Access
 from stf.kernels.captured import attribute_names, global_names, is_users_module, variables_read
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.loops import jitted

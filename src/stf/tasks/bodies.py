@@ -6,7 +6,6 @@ import contextlib
 
 import cython
 
-from stf._engine.queued_bodies import QueuedBody
 from stf.interop import adapters
 from stf.interop.current import on_device
 from stf.interop.jax_arrays import JaxCopy

@@ -9,10 +9,9 @@ import weakref
 
 import cython
 
-from stf._engine.access import Access, DataHandle
 from stf._support.code_facts import Step, codes_in, facts_of
 from stf.errors import AccessError
-from stf.interop import adapters
+from stf.tasks.annotations import is_injected, resolve_annotation
 from stf.tasks.last_values import augmented_in, called_in, telling
 from stf.tasks.lost_results import (
     description_of_dropped,
@@ -29,11 +28,11 @@ def injections(fn):
     if not annotations:
         return ()
     kinds = [
-        (name, adapters.resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
+        (name, resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
         for name, kind in annotations.items()
         if name != "return"
     ]
-    return tuple((name, kind) for name, kind in kinds if adapters.is_injected(kind))
+    return tuple((name, kind) for name, kind in kinds if is_injected(kind))
 
 
 # -- what a function reads of its surroundings, as it is now -----------------------------------------------------------

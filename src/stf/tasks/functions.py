@@ -11,21 +11,18 @@ import types
 import cython
 
 from stf._engine import host_waits, outcomes
-from stf._engine.access import Access, DataHandle, accumulate_access
-from stf._engine.task import TaskCore
-from stf._port.late_values import Asked
+from stf._engine.access import accumulate_access
 from stf._support.arguments import name_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
-from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.places import places
 from stf.places.places import ExecPlace
 from stf.places.table import current_place_code, where_code
-from stf.tasks.closures import check_globals, snapshot, with_globals
+from stf.tasks.annotations import inject
+from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
-from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
 from stf.values.containers import data_in, is_container, is_object_of_data, items_of, split
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
@@ -396,7 +393,7 @@ class TaskFunction:
                     late = [i] if late is None else [*late, i]
                 values[i] = value
             elif parameter.kind == "stream" or parameter.kind == "task":
-                values[i] = adapters.inject(parameter.kind, task)
+                values[i] = inject(parameter.kind, task)
         return late
 
     def run_plainly(self, engine, task, fn, values):

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 from stf._engine import outcomes
 from stf._engine.access import AFFINE_PLACE, READ_ONLY
 from stf.errors import DriverError, PlaceError, TaskFailedError
-from stf.interop import adapters, current
+from stf.interop import cuda_arrays, current
 from stf.interop.streams import handed_out
 from stf.places.places import Grid
 from stf.places.table import place_code
@@ -180,7 +180,7 @@ class GridTask(Task):
         for lane, pointer in self.lanes:
             if pointer is not None and numbers[replica.place] in (-1, numbers[lane.where]):
                 self.borrow()
-                return adapters.device_memory(replica, numbers[lane.where], pointer)
+                return cuda_arrays.device_memory(replica, numbers[lane.where], pointer)
         raise PlaceError(f"no place of {self!r} is the CUDA device of this data; use t.arrays() there")
 
     def __repr__(self) -> str:

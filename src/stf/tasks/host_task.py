@@ -10,7 +10,6 @@ from stf._support.arguments import name_of, sequence, truth
 from stf.errors import PlaceError
 from stf.places.table import place_code, place_code_of_task
 from stf.tasks.after import accesses_after
-from stf.tasks.running import submit_body
 from stf.values.params import Param
 
 

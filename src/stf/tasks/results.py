@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from stf._engine.access import Access
-from stf._engine.task import TaskCore
 from stf.interop import adapters
 from stf.tasks.last_values import LastValues
 

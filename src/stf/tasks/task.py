@@ -9,17 +9,13 @@ import time
 import cython
 
 from stf._engine import outcomes, thread_turns
-from stf._engine.access import Access
-from stf._engine.engine import Engine
 from stf._engine.failures import Failure
-from stf._engine.task import TaskCore
 from stf._support.arguments import name_of, refuse_name, warn_bare
 from stf._support.library_errors import is_uncapturable, uncapturable
 from stf._support.with_blocks import bind_lightly
 from stf.errors import TaskStateError
 from stf.interop import adapters
-from stf.interop.captures import PrivatePools
-from stf.interop.current import Borrowed, without_grad
+from stf.interop.current import without_grad
 from stf.interop.streams import handed_out
 from stf.places import places
 from stf.places.table import current_place_code, exec_place_of, place_code, place_code_of_task

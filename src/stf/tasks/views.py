@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine.access import Access
 from stf.errors import PlaceError
-from stf.interop import adapters
+from stf.interop import adapters, cuda_arrays, jax_arrays
 from stf.interop.streams import handed_out
 from stf.tasks.annotations import Stream
 from stf.values.parts import Parts, built
@@ -39,7 +38,7 @@ def views_to_fill(task: TaskCore):
         access: Access = task.uses[index]
         replica: Replica = task.replicas[index]
         if replica.place != 0 and engine.place(replica.place).enqueues:
-            view = adapters.device_fill(engine, task.slot, replica)
+            view = cuda_arrays.DeviceFill(engine, task.slot, replica)
             if not engine.place(task.where).enqueues:
                 view = view.on_host()
         else:
@@ -101,10 +100,10 @@ def jax_copy_of(task, replica):
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
     if number >= 0 and engine.place(replica.place).enqueues:
-        return adapters.jax_copy(task, replica, number)
+        return jax_arrays.jax_copy(task, replica, number)
     if engine.place(task.where).enqueues:
         engine.port.drain(task.slot)
-    return adapters.jax_copy(task, replica, -1)
+    return jax_arrays.jax_copy(task, replica, -1)
 
 
 def remote_view(task, replica, writeable, lib):
@@ -142,8 +141,20 @@ def must_reach(task, replica):
     finally:
         engine.gate.leave()
     if not able:
-        raise PlaceError(adapters.description_of_reach(task.label(), task.place_name, replica))
+        raise PlaceError(description_of_reach(task.label(), task.place_name, replica))
     return 0
+
+
+def description_of_reach(task: str, place: str, replica: Any) -> str:
+    """Why a task cannot use data where it is, and what to do."""
+    label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
+    if replica.place == 0:
+        return f"{label}: CUDA cannot pin that host memory; leave the data place out, so that it is copied"
+    there = replica.data.engine.places[replica.place].name
+    return (
+        f"{label}: there is no access from {place} to the memory of {there}; leave the data place out, "
+        "so that it is copied"
+    )
 
 
 def position_of(task: TaskCore, index):
@@ -152,8 +163,16 @@ def position_of(task: TaskCore, index):
         return index
     first, _, rebuild = task.groups[index]
     if rebuild is not None:
-        raise TypeError(adapters.description_of_parts(task.label(), index))
+        raise TypeError(description_of_parts(task.label(), index))
     return first
+
+
+def description_of_parts(label: str, index: int) -> str:
+    """Why an access has no address."""
+    return (
+        f"access {index} of task {label} is to data made of several arrays, each with an address of its own; "
+        f"t[{index}] is the object, and t.args_cai() has the arrays of all"
+    )
 
 
 def address_of(task: TaskCore, index):
@@ -197,7 +216,7 @@ def memory_of(task: TaskCore, position, on_stream=True):
         return None
     number: cython.int = engine.place(replica.place).ordinal
     number = number if number >= 0 else engine.place(task.where).ordinal  # managed memory is every device's
-    return adapters.device_memory(replica, number, stream)
+    return cuda_arrays.device_memory(replica, number, stream)
 
 
 def values_of(task: TaskCore, lib):
