@@ -250,14 +250,14 @@ def test_a_task_on_several_places(ctx):
     where = data_place.device(ctx.devices[-1].index)
     lX, token = ctx.logical_data(np.zeros(4)), ctx.token()
     t = ctx.task(grid, lX.rw(where), token.rw(), name="several")
-    with pytest.raises(stf.TaskStateError, match="streams on task 'several', which is not open"):
+    with pytest.raises(stf.TaskStateError, match="streams on task 'several', which has not started"):
         t.streams
     with t:
         assert t.place == grid and len(t.streams) == 2
         (x,) = t.arrays()
         assert address(x) == t.get_arg(0)
         put(x, np.arange(4.0))
-    with pytest.raises(stf.TaskStateError, match="not open"):
+    with pytest.raises(stf.TaskStateError, match="has ended"):
         t.end()
     ctx.task(grid, lX.rw(where))(lambda x: put(x, content(x) + 1))
     with pytest.raises(ZeroDivisionError), ctx.task(grid, token.rw()):

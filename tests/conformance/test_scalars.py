@@ -239,3 +239,17 @@ def test_large_integers_are_rounded_once(ctx, number, kind):
     data, result = ctx.logical_data(np.array(number)), ctx.logical_data(np.array(0, kind))
     result.assign(data)
     assert result.numpy() == np.array(number).astype(kind)
+
+
+def test_a_function_of_your_own_is_not_numpys_of_the_same_name(ctx):
+    numba = pytest.importorskip("numba")
+    if is_cuda(ctx):
+        pytest.skip("CuPy has no functions of Numba's")
+
+    @numba.vectorize(["float64(float64, float64)"])
+    def add(x, y):
+        return x - y
+
+    a, b, found = (ctx.logical_data(np.array(value)) for value in (5.0, 3.0, 0.0))
+    found.assign(add(a, b))
+    assert float(found) == 2.0

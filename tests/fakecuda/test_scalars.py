@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 # The bodies below run elsewhere, with the names of the prelude.
 # ruff: noqa: F821
 PRELUDE = "import sys; import fakecuda, numpy as np, pytest, stf\n"
-SOURCE = Path(__file__).parents[2] / "src" / "stf" / "kernels" / "scalars.cu"
-
-
-def test_instructions_and_types_have_the_numbers_that_the_kernel_knows():
-    from stf.kernels import scalars
-
-    source = SOURCE.read_text()
-    enums = [re.sub(r"\s", "", body).split(",") for body in re.findall(r"enum \w+ {(.*?)}", source, re.S)]
-    types, operations = enums
-    short = {"uint": "U", "int": "I", "bfloat": "BF", "float": "F"}
-    names = [re.sub("|".join(short), lambda found: short[found[0]], kind.name).upper() for kind in scalars.NUMBERS]
-    assert names == types
-    assert [operation.name for operation in scalars.OPERATIONS] == operations
-    sizes = [int(size) for size in re.findall(r"#define STF_\w+ (\d+)", source)]
-    assert sizes == [scalars.ARRAYS, scalars.WORDS, scalars.REGISTERS]
 
 
 def test_loops_and_branches_need_no_array_library(run):

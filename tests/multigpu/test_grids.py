@@ -37,7 +37,7 @@ def test_a_body_that_fails_on_a_grid(ctx):
     with pytest.raises(ValueError, match="no"), ctx.task(ctx.devices, lX.rw(stf.data_place.device(0))) as t:
         assert len(t.streams) == 2
         raise ValueError("no")
-    with pytest.raises(stf.TaskStateError, match="not open"):
+    with pytest.raises(stf.TaskStateError, match="has ended"):
         t.streams
     with pytest.raises(stf.TaskFailedError):
         ctx.wait(lX)

@@ -117,7 +117,8 @@ def package(tmp_path: Path) -> Path:
     package.mkdir()
     (package / "_support").mkdir()
     shutil.copy(SOURCES / "config.py", package)
-    shutil.copy(SOURCES / "_support" / "loader.py", package / "_support")
+    for name in ("loader", "declared", "uncompiled"):
+        shutil.copy(SOURCES / "_support" / f"{name}.py", package / "_support")
     (package / "_support" / "__init__.py").write_text("")
     (package / "__init__.py").write_text("from stf._support import loader\n")
     (package / "both.py").write_text("answer = 42\n")

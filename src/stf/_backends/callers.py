@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._backends.lanes import Lane, LanePort
 from stf._port.callers import Callers
 from stf._port.events import EventSet
-
-if not cython.compiled:
-    LANE_SHIFT = 44
-    COMPUTE, HOST = 0, 3
-    STAGED = 2
 
 NOTHING = EventSet()
 LEGACY_STREAM: cython.int = 1  # CUDA's name for the default stream, of which there is one per device

@@ -7,19 +7,12 @@ when the graph is there.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._backends.lanes import Lane, LanePort
 from stf._port.captures import Captures
 from stf._port.events import EventSet
 from stf.errors import CaptureError
-
-if not cython.compiled:
-    LANE_SHIFT = 44
-    DIRECT = 0
 
 
 class StreamCaptures(Captures):

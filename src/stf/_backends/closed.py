@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from stf._port.links import Links
-from stf._port.port import Port
 from stf.errors import ContextClosedError
 
 

@@ -7,21 +7,9 @@ no order is added that the tasks don't have. Memory is real: it comes from the b
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._port.callers import Callers
-from stf._port.programs import CaptureChain, Numbers, OpenNode, Program
-from stf._port.recording_port import RecordingPort
 from stf.errors import CaptureError
-
-if not cython.compiled:
-    from stf._support.untracked import untrack_tuple
-
-    LANE_SHIFT = 44
-    COPY, FILL, CALL, KEEP, CAPTURED = 1, 2, 3, 4, 5
 
 MAX_LANES = (1 << 19) - 1
 CAPTURE_CHAINS = 64  # by place: as many as a place has streams

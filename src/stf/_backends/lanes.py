@@ -12,18 +12,7 @@ the lane writes all that the one before wrote, and nobody read it between, nobod
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._port.links import Links
-from stf._port.port import Port
-
-if not cython.compiled:
-    LANE_SHIFT = 44
-    COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING = 0, 1, 2, 3, 4, 5
-    KINDS = 6
+import cython
 
 NO_POOLS: list = [None] * KINDS
 NO_BOUND: cython.int = 1 << 30

@@ -5,15 +5,7 @@ The engine's decisions become counters and, with ``log=True``, a list that tests
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._backends.lanes import Lane, LanePort
-
-if not cython.compiled:
-    LANE_SHIFT = 44
+import cython
 
 
 class Recorder(LanePort):

@@ -5,26 +5,14 @@ from __future__ import annotations
 
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._backends.callers import StreamCallers
 from stf._backends.captures import StreamCaptures
 from stf._backends.kernels import StreamKernels
-from stf._backends.lanes import Lane, LanePort
 from stf._backends.readback import StreamReadback
 from stf._drivers.base import Registered
-from stf._port.events import EventSet
-from stf._port.links import Links
-from stf._port.replicas import span_of
 from stf.errors import CaptureError
-
-if not cython.compiled:
-    LANE_SHIFT = 44
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    DIRECT = 0
 
 COPY_LANES = 8  # a way and device: a copy that waits for a body must not hold up those behind it
 

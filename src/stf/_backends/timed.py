@@ -6,17 +6,7 @@ when the trace is asked for. Other contexts have the stream backend itself, whic
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._backends.lanes import Lane, LanePort
-from stf._backends.stream import StreamBackend
 from stf._port.events import EventSet
-
-if not cython.compiled:
-    COPY_IN, COPY_OUT = 1, 2
 
 
 class TimedBackend(StreamBackend):

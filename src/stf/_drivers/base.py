@@ -7,15 +7,9 @@ kit in `stf.testing` on it.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._port.links import MEMORY, SAME_PLACE
-
-if not cython.compiled:
-    MANAGED = -2
 
 
 def address_of(array):
@@ -74,11 +68,6 @@ class Driver:
     records_late : bool
         It has `record_lazy` and `commit`.
     """
-
-    if not cython.compiled:
-        kernels = graphs = None
-        has_callers = reads_back = records_late = False
-        home = 0
 
     def stream_create(self, device):
         """Make a stream of `device`; return its number."""

@@ -9,21 +9,8 @@ from __future__ import annotations
 
 import time
 
+import cython
 import numpy as np
-
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._drivers.queues import QueueDriver
-
-if not cython.compiled:
-    from stf._drivers.base import address_of
-    from stf._drivers.queues import is_called_off, make_op
-    from stf._support.sync import PyThread_get_thread_ident
-
-    WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
 
 ALIGNMENT: cython.int = 64
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}

@@ -16,19 +16,9 @@ import _thread
 import sys
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._drivers.base import Driver
-from stf._support.sync import Gate, make_baton
-
-if not cython.compiled:
-    from stf._support.library_threads import library_threads
-    from stf._support.sync import PyThread_get_thread_ident
-
-    WAIT, RECORD, HOLD, CALL, COPY, FREE = 0, 1, 2, 3, 4, 5
+from stf._support.sync import make_baton
 
 PATIENCE_S = (0.0, 0.001, 0.01, 0.1, 1.0)  # how long work that needs memory waits for it, again and again
 
@@ -60,10 +50,6 @@ def make_op(kind, body):
 @cython.cclass
 class Waiter:
     """Who waits until a stream gets to a number: a stream that is blocked, or a thread that waits for a `baton`."""
-
-    if not cython.compiled:
-        baton = next_waiter = None
-        wanted = 0
 
 
 @cython.cclass

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf.errors import AccessError, ContextMismatchError, not_copied
-
-if not cython.compiled:
-    from stf._engine.versions import first_version
-
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 AFFINE_PLACE = -1
 READ_ONLY = 1  # a mode, for modules that are not compiled
@@ -30,11 +22,6 @@ MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 @cython.cclass
 class Data:
     """The engine's record of one logical data: its layout, its home and its current version."""
-
-    if not cython.compiled:
-        readonly = released = is_dropped = private = False
-        home = owner = protection = given = parent = log = span = linked = None
-        tiles = recorded = cached = mark = position = 0
 
     def label(self):
         """What messages call it: ``'X'`` or ``data 3``."""
@@ -72,10 +59,6 @@ class Span:
     `handle` is a weak reference to the data's, `book` the address book that it stands in, `code` and `lasti` the line
     that registered it.
     """
-
-    if not cython.compiled:
-        ident = lasti = 0
-        handle = book = code = None
 
     def find_bounds(self, layout):
         """Lowest address and the one past the highest; equal for empty arrays."""
@@ -218,9 +201,6 @@ def drop(engine, item):
 @cython.cclass
 class Access:
     """How a task uses a data: a mode and a data place. Made by ``lX.read()`` and its like."""
-
-    if not cython.compiled:
-        op = None
 
     def __copy__(self):
         """The access itself, which never changes."""

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, loans, reductions, retiring, tiles
-from stf._engine.access import MODE_NAMES, Access
+from stf._engine.access import MODE_NAMES
 from stf._engine.failures import Failure
-from stf._engine.task import OWN_REFERENCES, TaskCore
-from stf._engine.versions import Outcome, Version
-from stf._port.events import EventSet
+from stf._engine.task import OWN_REFERENCES
 from stf._support.sync import make_baton
 from stf.errors import AccessError, TaskStateError
-
-if not cython.compiled:
-    from stf._engine.task import make_access_like, references
-    from stf._support.sync import PyThread_get_thread_ident
-
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 FOR_ITSELF = "it would wait for itself; call it after the task has ended, or pass the data to it"
 NOTHING_RAN = (
@@ -93,6 +81,9 @@ def reap(engine: EngineState):
             task.outcome = Outcome(False, failure)
             engine.finish(task, engine.port.abort(task.slot))
             count += 1
+            before = None
+            task = engine.last_open  # from the start: the lanes of a task on several places go with it
+            continue
         task = before
     return count
 

@@ -37,32 +37,13 @@ that was left out before it gives up.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, shortages
-from stf._engine.access import Data
-from stf._engine.eviction_order import EvictionOrder
 from stf._engine.failures import Failure
-from stf._engine.scope import Scope
 from stf._engine.versions import derived_outcome
-from stf._port.events import EventSet
-from stf._port.links import Links
-from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
 from stf.observe.observer import Operation
-
-if not cython.compiled:
-    from stf._engine.copy_log import logged
-    from stf._engine.eviction_order import has_replica, outermost, rank_of, version_of
-
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE = 1, 2
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    NEVER, SHORT_COPY = -1, 1 << 16
-    STAYS = 3
 
 LOG_LENGTH: cython.int = 64
 MOST_SPARE: cython.int = 64  # blocks for each place

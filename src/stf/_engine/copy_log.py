@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._support.call_sites import site_text
 
@@ -15,10 +12,6 @@ from stf._support.call_sites import site_text
 @cython.cclass
 class LoggedCopy:
     """A copy in a data's log: between which places, and which task asked for it, if one did."""
-
-    if not cython.compiled:
-        symbol = code = None
-        lasti = 0
 
     def describe(self, names):
         """Say it as `LogicalData.history` does."""

@@ -7,10 +7,7 @@ replicas. An end closes the slot and makes its event the data's last writer or o
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import (
     claims,
@@ -23,25 +20,9 @@ from stf._engine import (
     retiring,
     thread_turns,
 )
-from stf._engine.access import Access, Data
 from stf._engine.failures import raise_failures
-from stf._engine.scope import Gathering
-from stf._engine.state import EngineState
-from stf._engine.task import TaskCore
-from stf._engine.versions import Outcome, is_open
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
+from stf._engine.versions import is_open
 from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
-
-if not cython.compiled:
-    from stf._engine.task import note_reader
-    from stf._support.sync import BEGINS, ENDS, LAUNCHES, PyThread_get_thread_ident, must_have_room
-
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    NEW, OPEN, ENDED = 0, 1, 2
-    RECORDED, GATHERED = -1, -2
 
 
 class Engine(EngineState):

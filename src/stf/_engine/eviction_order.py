@@ -33,17 +33,7 @@ For 10^5 data, half of which have room, these were tried or considered:
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._engine.access import Data
-from stf._port.replicas import Replica
-
-if not cython.compiled:
-    INVALID = 0
-    STAYS = 3
+import cython
 
 LEAST_ROOM: cython.Py_ssize_t = 64
 MOST_RECENT: cython.int = 64

@@ -5,19 +5,10 @@ Only bodies and callbacks on the host are waited for: work of theirs was not giv
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import claims, host_waits, parts, retiring
-from stf._engine.access import Data
 from stf._engine.host_waits import Pause
-from stf._port.events import EventSet
-
-if not cython.compiled:
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 
 def hand_over(engine: Engine, place, pointer):

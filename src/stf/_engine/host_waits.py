@@ -10,16 +10,7 @@ from __future__ import annotations
 import logging
 import weakref
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._port.events import EventSet
 from stf.errors import TaskStateError
-
-if not cython.compiled:
-    from stf._support.sync import PyThread_get_thread_ident
 
 log = logging.getLogger("stf")
 RUNNING: dict = {}  # thread -> the late task whose body it runs, or the callback that it calls, of whatever context

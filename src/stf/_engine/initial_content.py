@@ -7,19 +7,10 @@ finds its data where it found them the first time.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import reductions
 from stf.errors import UninitializedDataError
-
-if not cython.compiled:
-    from stf._engine.task import make_access_like
-
-    INVALID = 0
-    WRITE, RW, AFFINE = 2, 3, -1
 
 
 def must_have_content(engine: EngineState, task: TaskCore, use: Access):

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 from stf._engine import host_waits
 from stf._engine.access import MODE_NAMES, Data
 from stf._engine.versions import Version
 from stf.errors import AccessError
-
-if not cython.compiled:
-    from stf._support.sync import PyThread_get_thread_ident
 
 
 def waits_for_end(engine: EngineState, task: TaskCore, data: Data, version: Version, mode):

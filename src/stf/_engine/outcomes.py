@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 from stf._engine import parts
-from stf._engine.access import Access, Data
-from stf._engine.task import TaskCore
-from stf._engine.versions import Outcome, Version, derived_outcome, is_open
+from stf._engine.versions import derived_outcome, is_open
 from stf.errors import CaptureError, TaskFailedError
-
-if not cython.compiled:
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
 def inherit(engine: EngineState, task: TaskCore, version: Version, data: Data):

@@ -12,20 +12,11 @@ from __future__ import annotations
 
 import logging
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import thread_turns
-from stf._engine.access import Data
 from stf._engine.failures import EventCancellation, EventFailure
-from stf._engine.versions import Outcome
-from stf._port.events import EventSet
 from stf.errors import AccessError, CaptureError, TaskStateError
-
-if not cython.compiled:
-    ENDED = 2
 
 WRITE = 2
 REPORTED_S = 1.0  # how long the end of a context waits for events before it says so

@@ -32,24 +32,13 @@ both. An `exchange` is recorded as other tasks are.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import loans
 from stf._engine.access import MODE_NAMES, Access, Data
 from stf._port.events import EventSet
 from stf._port.replicas import Layout, Replica
 from stf.errors import AccessError, TaskStateError
-
-if not cython.compiled:
-    from stf._port.replicas import home_of
-
-    INVALID = 0
-    READ, WRITE, ACCUMULATE, AFFINE = 1, 2, 4, -1
-    COMPUTE = 0
-    WHOLE, PART, PADDED = 0, 1, 2
 
 GATHER, SCATTER, EXCHANGE = "gather", "scatter", "exchange"  # kinds of tasks
 

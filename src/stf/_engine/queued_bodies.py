@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
 from stf._engine.failures import Cancellation, Failure
 from stf.errors import TaskStateError
-
-if not cython.compiled:
-    from stf._support.context_variables import variables_here
-    from stf._support.sync import PyThread_get_thread_ident
-
-    BEGUN, CALLED_OFF = 1, 2
 
 NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task failed, and how"))
 
@@ -28,8 +19,6 @@ class QueuedBody:
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
     if not cython.compiled:
-        make = graph = outcome = variables = None
-        in_graphs = False
         targets = ()
 
     def adopt(self, task):

@@ -7,18 +7,7 @@ Who looks at the same content again gets a replica: then it is worth having.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 from stf._engine import host_waits
-
-if not cython.compiled:
-    INVALID = 0
-    READ = 1
-    COMPUTE = 0
-    LARGEST = 64
 
 
 def read_back(engine, task, data):

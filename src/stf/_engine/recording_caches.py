@@ -9,7 +9,6 @@ from __future__ import annotations
 from weakref import WeakSet
 
 from stf._engine import reductions, tiles
-from stf._engine.access import Data
 
 
 def add(engine: EngineState, cache, recording):

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
-from stf._engine.access import Access
 from stf._engine.queued_bodies import fold_call
-from stf._engine.versions import Outcome, derived_outcome
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
+from stf._engine.versions import derived_outcome
 from stf.errors import OutOfMemoryError
-
-if not cython.compiled:
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 FILLED_HERE: cython.int = 1 << 14  # bytes, which take about a microsecond
 

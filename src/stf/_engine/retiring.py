@@ -8,27 +8,13 @@ from __future__ import annotations
 
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, parts, recording_caches, reductions, thread_turns, tiles
-from stf._engine.access import Data
 from stf._engine.failures import Failure
 from stf._engine.host_waits import Pause
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
 from stf._support.sync import Gate
 from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
-
-if not cython.compiled:
-    from stf._support.sync import PyThread_get_thread_ident
-
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    NEW, OPEN, ENDED = 0, 1, 2
 
 MAX_DEFERRED = 256
 BODY_STEP_S = 0.0005  # how often a context that ends looks whether a body of another one still uses it

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
-from stf._engine.task import TaskCore
-
-if not cython.compiled:
-    from stf._support.sync import PyThread_get_thread_ident
 
 
 @cython.cclass

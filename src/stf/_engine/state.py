@@ -7,24 +7,9 @@ no other module for it. `Engine` uses these modules; it adds the verbs that are 
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
-from stf._engine.access import Data
-from stf._engine.coherency import Coherency
-from stf._engine.scope import Scope
-from stf._engine.task import KindCounts, TaskCore
-from stf._port.events import EventSet
-from stf._port.place import Place
-from stf._port.replicas import FreeLists
-from stf._support.sync import Gate
-
-if not cython.compiled:
-    from stf._engine.access import make_data
-    from stf._port.replicas import home_of
 
 
 class EngineState:

@@ -98,7 +98,7 @@ cdef class TaskCore:
     cdef TaskCore after  # and the one after
     # what the API adds: here, so that its tasks are of the size that the freelist keeps
     cdef readonly object context  # the user's context
-    cdef list groups  # which accesses make up one object of the user's; or None
+    cdef readonly list groups  # which accesses make up one object of the user's; or None
     cdef public bint warns_if_unused  # it has no body yet
     cdef public bint in_graphs  # its body on the host uses no CUDA
     cdef bint runs_in_call  # its body runs in the submitting call

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import sys
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._engine.access import Access, Data
-from stf._port.events import EventSet
 from stf._support.call_sites import site_text
 from stf.errors import TaskStateError, not_copied
-
-if not cython.compiled:
-    from stf._support.untracked import untrack_tuple
-
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    NEW, OPEN, ENDED = 0, 1, 2
 
 READERS: cython.int = 64  # that are remembered
 
@@ -239,30 +227,6 @@ class TaskCore:
 
 
 if not cython.compiled:
-    for _name in (
-        "engine",
-        "accesses",
-        "predecessors",
-        "uses",
-        "cores",
-        "views",
-        "pools",
-        "before",
-        "after",
-        "replicas",
-        "partials",
-        "symbol",
-        "code",
-        "outcome",
-        "inputs",
-        "choice",
-        "later",
-        "watch",
-    ):
-        setattr(TaskCore, _name, None)
-    TaskCore.runs_in_call = TaskCore.remote = TaskCore.in_graphs = False
-    TaskCore.begin_retries = TaskCore.id = TaskCore.opened_ns = TaskCore.where = TaskCore.thread = TaskCore.claimed = 0
-    TaskCore.event = TaskCore.fate = 0
     TaskCore.__cinit__(TaskCore)
 
 
@@ -312,9 +276,6 @@ def make_access_like(access, mode):
 @cython.cclass
 class KindCount:
     """How many tasks of one kind have begun."""
-
-    if not cython.compiled:
-        count = 0
 
 
 @cython.final

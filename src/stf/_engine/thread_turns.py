@@ -10,19 +10,10 @@ import logging
 import threading
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
-from stf._engine.access import Access
-from stf._port.events import EventSet
-from stf._port.replicas import Replica
 from stf.errors import ContextClosedError, OutOfMemoryError, TaskStateError
-
-if not cython.compiled:
-    from stf._support.sync import PyThread_get_thread_ident
 
 STANDS_BACK = 8  # how often a wait lets others come before it
 ABANDONED = 1  # in place of the thread of a scope that nobody will end; no thread has this number

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._engine.access import Data
 from stf._engine.versions import derived_outcome
-from stf._port.replicas import Replica
-
-if not cython.compiled:
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 
 def cut_all(engine: EngineState, parent: Data, home: Replica, make, names, layouts, offsets):

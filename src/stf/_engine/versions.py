@@ -5,18 +5,9 @@ Every scope that touches a data works on a version of its own (`recordings`).
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._port.events import EventSet
 from stf._support.call_sites import site_text
-
-if not cython.compiled:
-    from stf._port.replicas import Replica
-
-    INVALID, SHARED, MODIFIED = 0, 1, 2
 
 PRUNE_AT: cython.int = 32
 looks: cython.longlong = 0  # how often sources were looked at
@@ -32,13 +23,6 @@ class Outcome:
     what is computed from it on a stream inherits it through `sources`. These are pending or failed themselves
     (`derived_outcome`), so that however long a chain of such tasks is, each looks at the bodies that are yet to run.
     """
-
-    if not cython.compiled:
-        pending = failure = sources = None
-        skipped = False
-        looked = 0
-        name = code = None
-        lasti = 0
 
     def __init__(self, pending=False, failure=None, sources=None):
         self.pending = pending
@@ -123,13 +107,6 @@ class Version:
     In a recording, `entries` are the places where the content from before must be, and `phantom` says that there is
     content though no replica has it yet: at a launch that finds none, the neutral element of the operator `neutral_op`.
     """
-
-    if not cython.compiled:
-        valid = claims = accumulators = frozen = frozen_by = joined = looked_at = wrote_lasti = good_lasti = 0
-        written_at = 0
-        unwritten_tiles = was_valid = phantom = conditional = False
-        seen = outcome = partials = op = entries = neutral_op = forecast = None
-        wrote = wrote_code = wrote_outcome = earlier = good = good_code = None
 
     def __init__(self, scope=None, parent=None):
         self.scope = scope

@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-if not cython.compiled:
-    STAGED = 2
-
 
 class Callers:
     """Base of what the backends have as ``port.callers``; a port that knows no other streams has None there."""

@@ -13,14 +13,7 @@ later one of their lane replaces leave their numbers. Where nobody observes, the
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-if not cython.compiled:
-    LANE_SHIFT = 44
-    INLINE_EVENTS = 8
+import cython
 
 
 @cython.freelist(256)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import enum
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 UNKNOWN = object()
 UNASKED = object(), None

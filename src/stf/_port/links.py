@@ -10,10 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 
 class Link(NamedTuple):

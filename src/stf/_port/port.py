@@ -20,11 +20,6 @@ role           class                            a port has it where
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 
 class Port:
     """Base of the backends, which answer every verb that it declares.
@@ -36,11 +31,6 @@ class Port:
     captures, callers, readback, kernels : role or None
         What only some backends can do.
     """
-
-    if not cython.compiled:
-        captured = False
-        captures = callers = readback = kernels = None
-        writes = rewrites = rewritten = 0
 
     def begin(self, place, waits, kind):
         """Open a slot of `kind` at `place` that starts after `waits`; return its number."""

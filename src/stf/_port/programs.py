@@ -6,13 +6,7 @@ node: recording costs the same per task however long it is, and the garbage coll
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-if not cython.compiled:
-    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN, VARIED = 0, 1, 2, 3, 4, 5, 6, 7
+import cython
 
 NAMES = ("launch", "copy", "fill", "call", "keep", "captured", "run", "launch")
 

@@ -12,15 +12,7 @@ A MODIFIED replica is the only valid one; SHARED ones are equal. Memory may be t
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._port.events import EventSet
-
-if not cython.compiled:
-    INVALID, SHARED, MODIFIED = 0, 1, 2
+import cython
 
 
 @cython.freelist(64)
@@ -31,10 +23,6 @@ class Layout:
     `interface`, where given, allocates and copies instances that are no plain memory. `library` is that of the array
     which was registered, if bodies are to get such arrays.
     """
-
-    if not cython.compiled:
-        interface = packed_form = library = None
-        is_packed = False
 
     def __init__(self, shape, strides, dtype, itemsize, interface=None, nbytes=None, library=None):
         self.shape = tuple(shape)
@@ -148,11 +136,6 @@ class FreeLists:
 @cython.cclass
 class Replica:
     """One copy of a data at one data place."""
-
-    if not cython.compiled:
-        pinned = left = is_recent = False
-        state = address = pins = position = last_use = copy_round = 0
-        instance = owner = views = real = None
 
     def __init__(self, data, place, layout, home=False):
         self.data = data

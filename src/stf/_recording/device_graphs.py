@@ -28,21 +28,14 @@ A lock around all three would stop threads for as long as a body is captured, an
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
-from stf._port.events import EventSet
-from stf._port.late_values import UNKNOWN, are_fixed, is_as_before
+from stf._port.late_values import UNKNOWN
 from stf._recording.graph_calls import GraphCalls
-from stf._recording.variants import Patch, PlayThisTime, Variant
+from stf._recording.variants import PlayThisTime
 from stf._support.log_once import log_once
 from stf.errors import CaptureError, TaskFailedError, TaskStateError
-
-if not cython.compiled:
-    COMPUTE = 0
 
 LAUNCHED: cython.int = 0
 PLAY: cython.int = 1
@@ -269,9 +262,6 @@ def was_reported(parts):
 @cython.cclass
 class LaunchPlan:
     """How one launch uses a graph."""
-
-    if not cython.compiled:
-        after = patches = contents = None
 
 
 def submit(frame, plan):

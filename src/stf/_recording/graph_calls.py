@@ -19,8 +19,6 @@ import collections
 import threading
 
 from stf._engine.failures import Failure
-from stf._engine.queued_bodies import QueuedBody
-from stf._recording.launch_state import Launch
 
 MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._engine.queued_bodies import QueuedBody
-from stf._engine.versions import Outcome
+import cython
 
 
 @cython.freelist(8)
@@ -16,10 +10,6 @@ from stf._engine.versions import Outcome
 @cython.cclass
 class Launch:
     """One launch of a recording, or of a routine made of several."""
-
-    if not cython.compiled:
-        rebinding = others = outcome = inputs = failure = None
-        called = expected = False
 
     def failed(self):
         """Return the failure that lets the bodies that are left be skipped; None as far as is known."""

@@ -20,30 +20,12 @@ good; so the next launch forgets the failure of those that it writes before it r
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, invariants, outcomes, parts, retiring, tiles
-from stf._engine.access import Access, Data, must_be_writeable, shared
+from stf._engine.access import must_be_writeable, shared
 from stf._engine.failures import Failure
-from stf._engine.versions import Version
-from stf._port.events import EventSet
-from stf._port.recording_port import RecordingPort
-from stf._recording.recordings import Use
 from stf.errors import GraphClosedError, TaskFailedError
-
-if not cython.compiled:
-    from stf._recording.playback import make_frame
-    from stf._support.context_variables import variables_here
-    from stf._support.sync import PyThread_get_thread_ident
-
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    NEW, OPEN, ENDED = 0, 1, 2
-    RUN = 6
-    NEVER = -1
 
 
 @cython.final

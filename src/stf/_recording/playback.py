@@ -22,25 +22,12 @@ nested routines, and bodies that are captured anew.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
 from stf._engine.failures import Failure
-from stf._engine.queued_bodies import QueuedBody
-from stf._port.events import EventSet
-from stf._port.programs import Numbers
 from stf._recording.graph_calls import Call, GraphCall, Last
-from stf._recording.variants import BodyPatch, KernelPatch, MemoryPatch, Variant
 from stf.errors import CaptureError, TaskFailedError
-
-if not cython.compiled:
-    from stf._recording.launch_state import make_launch
-
-    COMPUTE, DIRECT, STAGED_HERE, STAGED = 0, 0, 1, 2
-    LAUNCH, COPY, FILL, CALL, KEEP, CAPTURED, RUN, VARIED = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 @cython.freelist(8)
@@ -48,9 +35,6 @@ if not cython.compiled:
 @cython.cclass
 class Frame:
     """Where a launch is: on a port, in a slot, with the values of the graph that is played."""
-
-    if not cython.compiled:
-        values = binding = variant = None
 
     def inside(self):
         """Return a frame for what is nested in this one."""

@@ -14,29 +14,15 @@ from __future__ import annotations
 import threading
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
-from stf._engine.access import Access, Data
 from stf._engine.failures import Failure, raise_failures
 from stf._engine.queued_bodies import QueuedBody
-from stf._engine.scope import Scope
-from stf._engine.versions import Outcome, Version
-from stf._port.events import EventSet
-from stf._port.recording_port import RecordingPort
-from stf._port.replicas import Replica
 from stf._recording import segments
-from stf._recording.device_graphs import DriverGraph, outlive
+from stf._recording.device_graphs import outlive
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
-
-if not cython.compiled:
-    INVALID, SHARED, MODIFIED = 0, 1, 2
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
 
 NOTHING = EventSet()
 
@@ -523,9 +509,6 @@ class ClosedFlag:
 @cython.cclass
 class Recording(Routine):
     """A program, what it uses, and the memory that it knows: `program` is what a launch does."""
-
-    if not cython.compiled:
-        is_cached = False
 
     def __init__(self, engine, scope):
         Routine.__init__(self, engine, scope.parts, scope.runs_once)

@@ -18,13 +18,9 @@ makes a function of the values for some data, were quicker by nothing and needed
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._port.late_values import UNKNOWN
-from stf._recording.launch_state import Launch
 
 
 class PlayThisTime(Exception):
@@ -105,9 +101,6 @@ class Variant:
 @cython.cclass
 class Patch:
     """A node of a driver's graph that is another one for other values, for other data, or for both."""
-
-    if not cython.compiled:
-        binding = node = content = None
 
     def content_for(self, launch, values):
         """Return what the node is for the values and the data of a launch."""

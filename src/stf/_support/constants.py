@@ -7,12 +7,8 @@ import enum
 import numbers
 import types
 
+import cython
 import numpy as np
-
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 PLAIN = (int, bool, float, complex, str, bytes)
 CONSTANT = (np.generic, np.dtype, enum.Enum, numbers.Number, slice, range, datetime.date, datetime.timedelta)

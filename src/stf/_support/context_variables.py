@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextvars
 from typing import Any
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 
 def variables_here() -> Any:

@@ -19,12 +19,7 @@ import logging
 import os
 import sys
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._support.sync import Gate
+import cython
 
 _log = logging.getLogger("stf")
 

@@ -1,8 +1,9 @@
 """Whether a module of stf runs compiled.
 
 Modules with a ``.pxd`` are compiled where a C compiler was at hand; the ``.py`` stays beside the extension module.
-With ``STF_PURE=1`` every module is loaded from its ``.py``, for a debugger or for coverage. Importing this module
-puts that into effect, so ``stf/__init__.py`` imports it before any other module of stf but `config`.
+With ``STF_PURE=1``, or without a compiler, every module is loaded from its ``.py``, with what its ``.pxd`` declares
+(see `declared`). Importing this module puts that into effect, so ``stf/__init__.py`` imports it before any other module
+of stf but `config`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _ENGINE = "stf._engine.engine"  # compiled with all others or not at all: see setup.py
+_ENGINE_STEM = os.path.join(_PACKAGE, *_ENGINE.split(".")[1:])
 
 
 def compiled_modules() -> dict[str, bool]:
@@ -44,7 +46,7 @@ def compiled_modules() -> dict[str, bool]:
 @functools.cache
 def log_if_uncompiled() -> None:
     """Say once what it costs that the engine runs uncompiled; at INFO, where that was asked for."""
-    if _is_compiled(_ENGINE, os.path.join(_PACKAGE, *_ENGINE.split(".")[1:])):
+    if _is_compiled(_ENGINE, _ENGINE_STEM):
         return
     log = logging.getLogger("stf")
     if config.pure:
@@ -80,8 +82,7 @@ class SourceFinder:
 
 @functools.cache
 def _source_finder(folder: str) -> importlib.machinery.FileFinder:
-    loader = (importlib.machinery.SourceFileLoader, importlib.machinery.SOURCE_SUFFIXES)
-    return importlib.machinery.FileFinder(folder, loader)
+    return importlib.machinery.FileFinder(folder, (DeclaringLoader, importlib.machinery.SOURCE_SUFFIXES))
 
 
 def _compilable() -> dict[str, Path]:
@@ -108,5 +109,7 @@ def _extension_file(stem: str | os.PathLike[str]) -> bool:
     return any(os.path.exists(f"{stem}{suffix}") for suffix in importlib.machinery.EXTENSION_SUFFIXES)
 
 
-if config.pure and SourceFinder not in sys.meta_path:
+if not _is_compiled(_ENGINE, _ENGINE_STEM) and SourceFinder not in sys.meta_path:
+    from stf._support.declared import DeclaringLoader  # which the compiled form goes without
+
     sys.meta_path.insert(0, SourceFinder)

@@ -12,12 +12,9 @@ import itertools
 import threading
 import weakref
 
-from stf.errors import TaskStateError
+import cython
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+from stf.errors import TaskStateError
 
 BEGINS: cython.int = 80  # calls that what changes the state may need,
 ENDS: cython.int = 40  # that what ends it may need, in the same frame,

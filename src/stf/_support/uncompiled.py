@@ -1,12 +1,6 @@
 """What our modules use of the ``cython`` module, for running them uncompiled where Cython isn't installed.
 
-Each module that is compiled starts with::
-
-    try:
-        import cython
-    except ImportError:
-        from stf._support import uncompiled as cython
-
+Each module that is compiled starts with ``import cython``; where there is none, `declared` lets it find this module.
 Decorators do nothing, C types are the Python types that hold their values, and `compiled` is False.
 """
 

@@ -7,10 +7,7 @@ bind to a smaller object, of which a few are kept; what is not a call goes to th
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 
 def bind_lightly(kind):

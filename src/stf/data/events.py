@@ -105,8 +105,10 @@ def await_unused(context: ContextCore, writes: tuple[Access, ...], label: str | 
             raise TypeError(f"ctx.event takes data that others write, as x.write() or x.rw(), got {access!r}")
         home = access.data.core.home
         if home is None or home.place != 0 or access.data.core.layout.interface is not None:
-            name = access.data.core.describe()
-            raise TypeError(f"{name} is in no array of yours on the host, so others cannot write it; register one")
+            raise TypeError(
+                f"{access.data.core.describe()} is in no array of yours on the host, so others cannot write it; "
+                "register one"
+            )
     must_be_outside(context, "an event of data", False)
     outside_events.must_be_possible(context.engine)
     with task_of_kind(context, "wait", writes, label or "event", "host"):

@@ -301,7 +301,7 @@ def staged(replica: Any, values: Any) -> Replica:
     """An array on the host of what a replica is to hold."""
     layout = replica.layout
     content = np.ascontiguousarray(np.broadcast_to(values, layout.shape)).reshape(layout.shape)
-    source = Replica(replica.data, 0, Layout(layout.shape, content.strides, layout.dtype, layout.itemsize))
+    source: Any = Replica(replica.data, 0, Layout(layout.shape, content.strides, layout.dtype, layout.itemsize))
     source.address = describe_numpy(content, False).address
     source.owner = content
     return source

@@ -7,28 +7,14 @@ from __future__ import annotations
 
 import struct
 
+import cython
 import numpy as np
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-
-from stf._engine.access import DataHandle, check_mine
-from stf._engine.engine import Engine
+from stf._engine.access import check_mine
 from stf.data.logical_data import LogicalData, view_for_host
 from stf.data.waiting import wait_in_general
 from stf.interop import adapters
 from stf.tasks.checks import check_errors
-from stf.tasks.task import Task
-
-if not cython.compiled:
-    from stf._engine.access import make_access
-    from stf._engine.readback import await_array, read_back
-    from stf.tasks.placing import place_on_host
-
-    READ = 1
 
 NO_ARGUMENTS: tuple = ()
 NOT_QUIET: object = object()

@@ -12,19 +12,13 @@ import sys
 import threading
 from weakref import ref
 
+import cython
 import numpy as np
-
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
 from stf import config
 from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles
-from stf._engine.access import AddressBook, DataHandle, Span
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
-from stf._support.sync import NestingGate
 from stf.data import partitioned, sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
@@ -37,14 +31,6 @@ from stf.interop.memory import Memory, view_at
 from stf.places.places import CompositePlace, ReplicatedPlace
 from stf.places.table import place_of_memory
 from stf.tasks.checks import must_be_open
-from stf.tasks.task import ContextCore
-
-if not cython.compiled:
-    from stf._port.replicas import layout_of
-    from stf.interop.known_arrays import cupy_memory, numpy_memory
-
-    # of what `describe` returns
-    ADDRESS, SHAPE, STRIDES, DTYPE, READONLY, OWNER, ON_DEVICE, STREAM, ORDINAL, LIBRARY = range(10)
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there registers nothing of its own
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share

@@ -12,7 +12,7 @@ cdef extern from "Python.h":
 
 cdef dict settings
 
-cpdef enum:
+cpdef enum:  # by what a value is known again
     DATA = 0
     SEVERAL = 1
     NUMBER = 2

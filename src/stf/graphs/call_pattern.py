@@ -5,26 +5,15 @@ from __future__ import annotations
 import enum
 import weakref
 
+import cython
 import numpy as np
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 from stf import config
-from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, GraphClosedError
 from stf.graphs.returned_data import given, hold
 from stf.tasks.placing import wanted
 from stf.values.containers import is_container
 from stf.values.params import is_of_parameters
-
-if not cython.compiled:
-    from stf._port.late_values import is_same
-
-    DATA, SEVERAL, NUMBER, OBJECT, EQUAL, CONTEXT = 0, 1, 2, 3, 4, 5  # by what a value is known again
-
 
 settings: dict = config.__dict__
 FIXED = (np.dtype, enum.Enum, type)

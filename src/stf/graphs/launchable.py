@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from stf.tasks.checks import must_be_open
-
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine.access import DataHandle
 from stf._port.late_values import UNASKED
 from stf._recording import launches
+from stf.tasks.checks import must_be_open
 from stf.values.params import Param
 
 

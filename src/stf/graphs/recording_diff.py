@@ -246,7 +246,8 @@ class RecordingDescriber:
 
     def body(self, body: Any) -> Any:
         """A body that Python runs."""
-        if not isinstance(body, Body):
+        is_body: bool = isinstance(body, Body)
+        if not is_body:
             return self.function(getattr(body, "body", None) or body)
         arrays: dict[int, list[Any]] = {}
         for position, replica, is_written, library, _ in body.argument_sources or ():

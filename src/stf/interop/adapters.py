@@ -1,11 +1,8 @@
-"""What a task's body is given and what it gives back: views, injected objects, results, annotations."""
+"""What a task's body is given and what it gives back: arrays of the libraries, and results stored into them."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import sys
-import types
 from typing import Any
 
 import numpy as np
@@ -26,15 +23,9 @@ def view(replica: Any, writeable: bool, lib: str | None) -> Any:
         return numpy_view(replica, writeable)
     if lib == "jax":  # a copy, so never kept
         return jax_arrays.array_of(numpy_view(replica, writeable))
-    return converted(replica, writeable, lib)
-
-
-def converted(replica: Any, writeable: bool, lib: str) -> Any:
-    """A replica as another library sees it, cached as long as the replica."""
-    cached = replica.views.get((lib, writeable)) if replica.views else None
+    cached = replica.views.get((lib, writeable)) if replica.views else None  # as long as the replica
     if cached is None:
-        cached = from_numpy(numpy_view(replica, True), lib)
-        replica.views[(lib, writeable)] = cached
+        cached = replica.views[(lib, writeable)] = from_numpy(numpy_view(replica, True), lib)
     return cached
 
 
@@ -62,29 +53,9 @@ def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = Fals
     return cuda_arrays.device_view(replica, lib, ordinal, remote)
 
 
-def device_fill(engine: Any, slot: int, replica: Any) -> Any:
-    """What fills a replica on a CUDA device by an assignment."""
-    return cuda_arrays.DeviceFill(engine, slot, replica)
-
-
-def device_memory(replica: Any, ordinal: int, stream: int | None) -> Any:
-    """A replica on a CUDA device as an object with ``__cuda_array_interface__`` and DLPack."""
-    return cuda_arrays.device_memory(replica, ordinal, stream)
-
-
-def jax_copy(task: Any, replica: Any, ordinal: int) -> Any:
-    """What a body is to get as a JAX array, made when it runs."""
-    return jax_arrays.jax_copy(task, replica, ordinal)
-
-
-def is_copy(value: Any) -> bool:
-    """Whether a body gets a copy of a data, and writes by what it returns."""
-    return type(value) is jax_arrays.JaxCopy
-
-
 def address_of(value: Any) -> int:
     """The address of what a body on the host was given."""
-    return int(value.replica.address) if is_copy(value) else arrays.describe(value).address
+    return int(value.replica.address) if type(value) is jax_arrays.JaxCopy else arrays.describe(value).address
 
 
 def copies_of(task: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -96,36 +67,16 @@ def copies_of(task: Any, values: tuple[Any, ...]) -> tuple[Any, ...]:
                     f"task {task.label()} opens logical data '{access.data_name}' for writing, and JAX arrays never "
                     'change; give the task a function that returns the new content: @stf.task(arrays="jax")'
                 )
-    return tuple([value() if is_copy(value) else value for value in values])
+    return tuple([value() if type(value) is jax_arrays.JaxCopy else value for value in values])
 
 
 def must_return(written: Any, fn: Any) -> None:
     """Raise if a body that cannot write into its arrays returned nothing."""
-    if any(is_copy(target) for target in written or ()):
+    if any(type(target) is jax_arrays.JaxCopy for target in written or ()):
         raise TypeError(
             f"task '{getattr(fn, '__name__', 'body')}' returned None, and JAX arrays never change; return the content "
             "of the data that it writes"
         )
-
-
-def description_of_parts(label: str, index: int) -> str:
-    """Why an access has no address."""
-    return (
-        f"access {index} of task {label} is to data made of several arrays, each with an address of its own; "
-        f"t[{index}] is the object, and t.args_cai() has the arrays of all"
-    )
-
-
-def description_of_reach(task: str, place: str, replica: Any) -> str:
-    """Why a task cannot use data where it is, and what to do."""
-    label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
-    if replica.place == 0:
-        return f"{label}: CUDA cannot pin that host memory; leave the data place out, so that it is copied"
-    there = replica.data.engine.places[replica.place].name
-    return (
-        f"{label}: there is no access from {place} to the memory of {there}; leave the data place out, "
-        "so that it is copied"
-    )
 
 
 def drop_token(value: Any) -> Any:
@@ -172,7 +123,10 @@ def store(value: Any, target: Any, name: str, position: int) -> None:
     if not isinstance(target, np.ndarray):
         store_on_device(value, target, name, position)
         return
-    store_in_numpy(value, target, name, position)
+    check_result(value, target.shape, target.dtype, name, position)
+    array = np.asarray(value)
+    if not np.shares_memory(array, target) or array.__array_interface__ != target.__array_interface__:
+        target[...] = array
 
 
 def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
@@ -194,70 +148,9 @@ def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
         target[...] = value
 
 
-def store_in_numpy(value: Any, target: np.ndarray[Any, Any], name: str, position: int) -> None:
-    """Store a result into a NumPy array."""
-    check_result(value, target.shape, target.dtype, name, position)
-    array = np.asarray(value)
-    if not np.shares_memory(array, target) or array.__array_interface__ != target.__array_interface__:
-        target[...] = array
-
-
-def is_injected(annotation: Any) -> bool:
-    """Whether a parameter asks for the stream or the task itself."""
-    return injected_kind(annotation) is not None
-
-
-def injected_kind(annotation: Any) -> str | None:
-    """Which: ``"stream"`` or ``"task"``, also of ``stf.Stream | None``; None if neither."""
-    kind: str | None = getattr(annotation, "_stf_injected", None)
-    if kind is None and isinstance(annotation, types.UnionType):
-        kinds = [getattr(part, "_stf_injected", None) for part in annotation.__args__]
-        kind = next((known for known in kinds if known is not None), None)
-    return kind
-
-
-def inject(kind: Any, task: Any) -> Any:
-    """What such a parameter is given."""
-    name = kind if isinstance(kind, str) else injected_kind(kind)
-    if name != "task":
-        return task.stream
-    task.keep_views()
-    return task
-
-
-def resolve_annotation(fn: Any, text: str) -> Any:
-    """An annotation given as a string; what cannot be resolved is a plain parameter's."""
-    fn = inspect.unwrap(fn)  # of a wrapper such as jax.jit's
-    names = dict(getattr(fn, "__globals__", {}))
-    closure = getattr(fn, "__closure__", None)
-    for name, cell in zip(fn.__code__.co_freevars if closure else (), closure or (), strict=True):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:
-            continue
-    first, *others = text.split(".")
-    try:
-        if first in names and all(other.isidentifier() for other in others):  # most are; no code is made for these
-            return functools.reduce(getattr, others, names[first])
-        return eval(text, names)  # the user's own annotation, as typing.get_type_hints does
-    except (NameError, AttributeError, SyntaxError):
-        if "stf." in text or any(word in text for word in ("Read", "Write", "Accumulate")):
-            raise TypeError(
-                f"annotation {text!r} of task '{fn.__name__}' cannot be resolved; import its names at module level"
-            ) from None
-        return None
-    except TypeError as error:
-        raise TypeError(f"annotation {text!r} of task '{fn.__name__}': {error}") from None
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of torch."""
-    return type(value).__module__ == "torch"
-
-
 def uses_tensors(values: Any) -> bool:
     """Whether a body gets tensors of torch, as an argument or within one."""
-    return any(is_tensor(value) or any(map(is_tensor, getattr(value, "views", ()))) for value in values)
+    return any("torch" in [type(part).__module__ for part in (value, *getattr(value, "views", ()))] for value in values)
 
 
 def around(task: Any, values: Any) -> Any:
@@ -284,9 +177,4 @@ def devices_of_host_task(task: Any) -> list[int]:
     return [number for number in numbers if number >= 0]
 
 
-def loaded(name: str) -> Any:
-    """A library that is already imported, or None."""
-    return sys.modules.get(name)
-
-
-__all__ = ["TOKEN", "arrays", "inject", "store", "view"]
+__all__ = ["TOKEN", "arrays", "store", "view"]

@@ -7,14 +7,7 @@ from __future__ import annotations
 
 import sys
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-if not cython.compiled:
-    from stf._support.sync import is_alive, this_thread
-    from stf.interop.current import has_cuda, torch_calls
+import cython
 
 modules: dict = sys.modules
 
@@ -42,10 +35,6 @@ class PrivatePools:
     is given back as long as the graph keeps these pools. Those that are open form a chain, over all threads: bodies
     that are started and ended by hand may overlap, and another thread may end them.
     """
-
-    if not cython.compiled:
-        _torch = _manager = _blocks = _before = _below = None
-        _thread = 0
 
     def __init__(self, kept=None):
         self._kept = kept

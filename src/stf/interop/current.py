@@ -6,15 +6,7 @@ import importlib
 import logging
 import sys
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-if not cython.compiled:
-    from stf._support.sync import is_alive, this_thread
-
-    ENTER, CURRENT, STREAM, EXIT, NULL = 0, 1, 2, 3, 4  # of what is kept of a stream in CuPy
+import cython
 
 modules: dict = sys.modules
 cupy_streams: dict = {}  # by address and device: CUDA gives addresses out again
@@ -44,9 +36,6 @@ class Borrowed:
     """
 
     if not cython.compiled:
-        entered = 0
-        pointer = cupy = cupy_before = torch = torch_before = below = None
-        on_other_device = grad_before = False
         ordinal = -1
 
     def __init__(self, pointer, ordinal, on_other_device=False):
@@ -318,9 +307,6 @@ class HostUse(Borrowed):
 
     What it puts on the current streams of CuPy, torch and Numba nobody else waits for, so it is waited for at the end.
     """
-
-    if not cython.compiled:
-        ordinals = device = None
 
     def __init__(self, ordinals):
         self.ordinals = ordinals

@@ -99,7 +99,7 @@ class JaxCopy:
             )
         found = dlpack.described(dlpack.export(value, stream=self.memory.stream))
         layout = Layout(found.shape, found.strides, found.dtype, found.dtype.itemsize)
-        source = Replica(None, self.replica.place, layout)
+        source: Any = Replica(None, self.replica.place, layout)
         source.address, source.owner = found.address, (value, found.capsule)
         self.task.put_copy(self.replica, source)
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf.interop.memory import Memory, must_have_cuda
 

@@ -10,15 +10,10 @@ import ctypes
 import math
 from typing import NamedTuple
 
+import cython
 import numpy as np
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._engine.access import Access, ArrayAccess, DataHandle
-from stf._port.replicas import Layout
+from stf._engine.access import ArrayAccess
 from stf.errors import PlaceError
 from stf.kernels import kernel_handles as foreign
 
@@ -28,8 +23,6 @@ MEMREF_FIELDS = 3  # of one of numba-cuda-mlir, whose strides are elements
 BLOCK_BYTES = 32764  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 TWO_63, TWO_64 = 1 << 63, 1 << 64
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
-if not cython.compiled:
-    AS_DOUBLE, AS_INTEGER = 1, 2
 
 
 class Kernel:

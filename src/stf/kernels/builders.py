@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import types
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._engine.access import Access
 from stf._engine.task import make_access_like
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
@@ -18,17 +14,12 @@ from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.owned_parts import loops_over_parts
-from stf.kernels.plans import Plan, remember
+from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
 from stf.tasks.not_accesses import refuse_data
-from stf.tasks.task import ContextCore
 from stf.tasks.undeclared import refuse_undeclared
-
-if not cython.compiled:
-    from stf.kernels.plans import submit_planned
-    from stf.tasks.placing import place_at, settle
 
 NEW, READ, WRITE = 0, 1, 2
 FUNCTION: object = types.FunctionType

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._support.arguments import name_of
 from stf.errors import PlaceError, TaskStateError
-from stf.kernels.launching import Config, expanded
-
-if not cython.compiled:
-    from stf.kernels.arguments import Kernel
-    from stf.kernels.launching import kernel_of, put_launch
-    from stf.tasks.placing import settle
-    from stf.tasks.views import memory_of, position_of
-
-    NEW, OPEN = 0, 1
-    SEVERAL = -1
+from stf.kernels.launching import expanded
 
 
 @cython.binding(True)

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-if not cython.compiled:
-    from stf.tasks.recapture import Recaptured
+import cython
 
 
 @cython.final

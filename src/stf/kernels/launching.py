@@ -9,36 +9,18 @@ from __future__ import annotations
 
 import operator
 
+import cython
 import numpy as np
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 from stf._engine import host_waits, outcomes
-from stf._engine.access import Access, ArrayAccess
-from stf._engine.engine import Engine
-from stf._port.late_values import Asked
-from stf._port.recording_port import RecordingPort
-from stf._port.replicas import Layout
-from stf._recording.variants import Arguments
+from stf._engine.access import ArrayAccess
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
-from stf.kernels.arguments import MEMREF_FIELDS, Kernel, Measure, refuse, refuse_argument, refuse_gaps
+from stf.kernels.arguments import MEMREF_FIELDS, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.tasks import validation
-from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
-
-if not cython.compiled:
-    from stf.kernels.arguments import give_block, put_described_value, put_number, put_value, take_block
-    from stf.tasks.placing import place_at, settle
-    from stf.tasks.views import reach_all
-
-    NEW, OPEN, ENDED = 0, 1, 2
-    AFFINE = -1
 
 # of a grid: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
 MOST_EXTENT = (1 << 31) - 1

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine.access import Access
 from stf._support.arguments import name_of
@@ -16,9 +13,6 @@ from stf.places.partition import Part, is_partition
 from stf.places.places import ExecPlace, partition_on
 from stf.tasks.after import accesses_after
 from stf.tasks.not_accesses import refuse_data
-
-if not cython.compiled:
-    from stf.kernels.builders import make_builder
 
 ELEMENTS: object = Elements()
 

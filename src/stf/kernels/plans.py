@@ -9,22 +9,14 @@ from __future__ import annotations
 
 import types
 
+import cython
 import numpy as np
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
 from stf import config
-from stf._engine.access import Access
 from stf.kernels.captured import attribute_names, global_names, is_users_module, variables_read
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.loops import jitted
 from stf.kernels.reductions import Reduction
-
-if not cython.compiled:
-    from stf.kernels.launching import launch_alone
 
 TWO_63 = 1 << 63
 MOST = 4096  # codes with plans

@@ -21,24 +21,11 @@ struct Program {
 #ifndef __CUDACC__
 #define __device__
 #define __forceinline__ inline
-static inline double as_double(Word bits) { double x; __builtin_memcpy(&x, &bits, 8); return x; }
-static inline Word as_word(double x) { Word bits; __builtin_memcpy(&bits, &x, 8); return bits; }
-static inline float as_float(unsigned bits) { float x; __builtin_memcpy(&x, &bits, 4); return x; }
-static inline double nearest(double x) { return __builtin_rint(x); }
-static inline double root(double x) { return __builtin_sqrt(x); }
-static inline double magnitude(double x) { return __builtin_fabs(x); }
-static inline double floored(double x) { return __builtin_floor(x); }
-static inline double left_of(double x, double y) { return __builtin_fmod(x, y); }
-#else
-static __device__ __forceinline__ double as_double(Word bits) { return __longlong_as_double((Signed)bits); }
-static __device__ __forceinline__ Word as_word(double x) { return (Word)__double_as_longlong(x); }
-static __device__ __forceinline__ float as_float(unsigned bits) { return __uint_as_float(bits); }
-static __device__ __forceinline__ double nearest(double x) { return rint(x); }
-static __device__ __forceinline__ double root(double x) { return sqrt(x); }
-static __device__ __forceinline__ double magnitude(double x) { return fabs(x); }
-static __device__ __forceinline__ double floored(double x) { return floor(x); }
-static __device__ __forceinline__ double left_of(double x, double y) { return fmod(x, y); }
 #endif
+
+union Bits { Word word; double number; };
+static __device__ __forceinline__ double as_double(Word word) { Bits bits; bits.word = word; return bits.number; }
+static __device__ __forceinline__ Word as_word(double number) { Bits bits; bits.number = number; return bits.word; }
 
 static __device__ __forceinline__ double power_of_two(int n) { return as_double((Word)(1023 + n) << 52); }
 
@@ -58,7 +45,7 @@ static __device__ __forceinline__ double narrowed(double x, int mantissa, int ex
         return x < 0 ? -as_double(0x7ffull << 52) : as_double(0x7ffull << 52);
     }
     if (n < least) n = least;
-    const double steps = nearest(magnitude(x) * power_of_two(mantissa - n)), size = steps * power_of_two(n - mantissa);
+    const double steps = rint(fabs(x) * power_of_two(mantissa - n)), size = steps * power_of_two(n - mantissa);
     const unsigned full = (unsigned)steps;
     const unsigned found = full < 1u << mantissa ? full : ((unsigned)(n - least + 1) << mantissa) + full - (1u << mantissa);
     if (found >= infinity) {
@@ -84,17 +71,17 @@ static __device__ __forceinline__ double widened(unsigned code, int mantissa, in
     return is_negative ? -size : size;
 }
 
-enum Type { BOOL, I8, I16, I32, I64, U8, U16, U32, U64, F16, BF16, F32, F64 };
+enum Type { BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 };
 
 static __device__ __forceinline__ Word wrapped(Word x, int type) {
     switch (type) {
         case BOOL: return x != 0;
-        case I8: return (Word)(Signed)(signed char)x;
-        case I16: return (Word)(Signed)(short)x;
-        case I32: return (Word)(Signed)(int)x;
-        case U8: return (unsigned char)x;
-        case U16: return (unsigned short)x;
-        case U32: return (unsigned)x;
+        case INT8: return (Word)(Signed)(signed char)x;
+        case INT16: return (Word)(Signed)(short)x;
+        case INT32: return (Word)(Signed)(int)x;
+        case UINT8: return (unsigned char)x;
+        case UINT16: return (unsigned short)x;
+        case UINT32: return (unsigned)x;
         default: return x;
     }
 }
@@ -102,9 +89,9 @@ static __device__ __forceinline__ Word wrapped(Word x, int type) {
 static __device__ __forceinline__ Word rounded(Word x, int type) {
     unsigned code;
     switch (type) {
-        case F16: return as_word(narrowed(as_double(x), 10, 5, &code));
-        case BF16: return as_word(narrowed((float)as_double(x), 7, 8, &code));  // by way of 32 bits, as ml_dtypes has it
-        case F32: return as_word((double)(float)as_double(x));
+        case FLOAT16: return as_word(narrowed(as_double(x), 10, 5, &code));
+        case BFLOAT16: return as_word(narrowed((float)as_double(x), 7, 8, &code));  // by way of 32 bits, as ml_dtypes
+        case FLOAT32: return as_word((double)(float)as_double(x));
         default: return x;
     }
 }
@@ -112,15 +99,15 @@ static __device__ __forceinline__ Word rounded(Word x, int type) {
 static __device__ __forceinline__ Word loaded(Word at, int type) {
     switch (type) {
         case BOOL: return *(const unsigned char *)at != 0;
-        case I8: return (Word)(Signed) * (const signed char *)at;
-        case I16: return (Word)(Signed) * (const short *)at;
-        case I32: return (Word)(Signed) * (const int *)at;
-        case U8: return *(const unsigned char *)at;
-        case U16: return *(const unsigned short *)at;
-        case U32: return *(const unsigned *)at;
-        case F16: return as_word(widened(*(const unsigned short *)at, 10, 5));
-        case BF16: return as_word((double)as_float((unsigned)*(const unsigned short *)at << 16));
-        case F32: return as_word((double)*(const float *)at);
+        case INT8: return (Word)(Signed) * (const signed char *)at;
+        case INT16: return (Word)(Signed) * (const short *)at;
+        case INT32: return (Word)(Signed) * (const int *)at;
+        case UINT8: return *(const unsigned char *)at;
+        case UINT16: return *(const unsigned short *)at;
+        case UINT32: return *(const unsigned *)at;
+        case FLOAT16: return as_word(widened(*(const unsigned short *)at, 10, 5));
+        case BFLOAT16: return as_word(widened(*(const unsigned short *)at, 7, 8));
+        case FLOAT32: return as_word((double)*(const float *)at);
         default: return *(const Word *)at;
     }
 }
@@ -129,15 +116,15 @@ static __device__ __forceinline__ void stored(Word at, Word x, int type) {
     unsigned code;
     switch (type) {
         case BOOL: *(unsigned char *)at = x != 0; break;
-        case I8:
-        case U8: *(unsigned char *)at = (unsigned char)x; break;
-        case I16:
-        case U16: *(unsigned short *)at = (unsigned short)x; break;
-        case I32:
-        case U32: *(unsigned *)at = (unsigned)x; break;
-        case F16: narrowed(as_double(x), 10, 5, &code); *(unsigned short *)at = (unsigned short)code; break;
-        case BF16: narrowed((float)as_double(x), 7, 8, &code); *(unsigned short *)at = (unsigned short)code; break;
-        case F32: *(float *)at = (float)as_double(x); break;
+        case INT8:
+        case UINT8: *(unsigned char *)at = (unsigned char)x; break;
+        case INT16:
+        case UINT16: *(unsigned short *)at = (unsigned short)x; break;
+        case INT32:
+        case UINT32: *(unsigned *)at = (unsigned)x; break;
+        case FLOAT16: narrowed(as_double(x), 10, 5, &code); *(unsigned short *)at = (unsigned short)code; break;
+        case BFLOAT16: narrowed((float)as_double(x), 7, 8, &code); *(unsigned short *)at = (unsigned short)code; break;
+        case FLOAT32: *(float *)at = (float)as_double(x); break;
         default: *(Word *)at = x;
     }
 }
@@ -157,19 +144,19 @@ static __device__ __forceinline__ Signed remainder_of(Signed a, Signed b) {
 }
 
 // The same of floats, as NumPy has them: in 32 bits, or in 64.
-static __device__ __forceinline__ double of_width(double x, int type) { return type == F64 ? x : (double)(float)x; }
+static __device__ __forceinline__ double of_width(double x, int type) { return type == FLOAT64 ? x : (double)(float)x; }
 
 static __device__ __forceinline__ double with_sign_of(double y) { return as_double(as_word(y) & 1ull << 63); }
 
 static __device__ __forceinline__ double float_divided(double x, double y, int type, bool wants_remainder) {
-    const double left = left_of(x, y);
+    const double left = fmod(x, y);
     if (y == 0) return wants_remainder ? left : x / y;
     const bool is_beyond = left != 0 && (y < 0) != (left < 0);
     if (wants_remainder) return left == 0 ? with_sign_of(y) : is_beyond ? of_width(left + y, type) : left;
     double whole = of_width(of_width(x - left, type) / y, type);
     if (is_beyond) whole = of_width(whole - 1, type);
     if (whole == 0) return with_sign_of(x / y);
-    const double below = floored(whole);
+    const double below = floor(whole);
     return whole - below > 0.5 ? of_width(below + 1, type) : below;
 }
 
@@ -198,8 +185,8 @@ static __device__ __forceinline__ void run(const Program &program) {
             case STORE: stored(program.at[target % STF_ARRAYS], a, other_number); continue;
             case ROUND: found = rounded(a, other_number); break;
             case WRAP: found = wrapped(a, other_number); break;
-            case TO_FLOAT: found = as_word(other_number == F64 ? (double)i : (double)(float)i); break;
-            case UNSIGNED_TO_FLOAT: found = as_word(other_number == F64 ? (double)a : (double)(float)a); break;
+            case TO_FLOAT: found = as_word(other_number == FLOAT64 ? (double)i : (double)(float)i); break;
+            case UNSIGNED_TO_FLOAT: found = as_word(other_number == FLOAT64 ? (double)a : (double)(float)a); break;
             case TO_INTEGER: found = (Word)(Signed)x; break;
             case TO_UNSIGNED: found = x < 0 ? (Word)(Signed)x : (Word)x; break;
             case IS_NOT_ZERO: found = x != 0; break;
@@ -209,7 +196,7 @@ static __device__ __forceinline__ void run(const Program &program) {
             case FLOAT_DIVIDE: found = as_word(x / y); break;
             case FLOAT_NEGATIVE: found = a ^ 1ull << 63; break;
             case FLOAT_ABSOLUTE: found = a & ~(1ull << 63); break;
-            case FLOAT_SQRT: found = as_word(root(x)); break;
+            case FLOAT_SQRT: found = as_word(sqrt(x)); break;
             case FLOAT_MAXIMUM: found = x >= y || x != x ? a : b; break;
             case FLOAT_MINIMUM: found = x <= y || x != x ? a : b; break;
             case FLOAT_FLOOR_DIVIDE:

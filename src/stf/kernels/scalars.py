@@ -1,13 +1,17 @@
 """Arithmetic of scalar data as one launch of one small kernel (scalars.cu), which gets a program with its arguments.
 
-Types are NumPy's, and are worked out here when an expression is submitted. What the kernel has no instruction for
-(complex numbers, powers, exponentials, parameters) is left to an array library: `program_of` gives None.
+The kernel interprets the program, so that a device loads one module for all expressions. A kernel compiled for each
+expression would have to be loaded when the expression is new, and CUDA refuses that while a stream is captured in its
+stricter modes. It would also cost each new expression a run of NVRTC.
+
+Types are NumPy's, and are worked out here when an expression is submitted. An array library computes what the kernel
+has no instruction for (complex numbers, powers, exponentials, parameters): `program_of` returns None.
 """
 
 from __future__ import annotations
 
-import enum
 import operator
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -18,87 +22,26 @@ from stf.kernels.arguments import Kernel
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.kernel_handles import Source
 from stf.kernels.launching import Config, launch_alone
+from stf.values.arithmetic import OPERATORS
 
 __all__ = ["launch", "program_of"]
 
-ARRAYS, WORDS, REGISTERS = 8, 56, 32
-NUMBERS = enum.IntEnum(  # of types
-    "NUMBERS", "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64", start=0
-)
-OPERATIONS = enum.IntEnum(
-    "OPERATIONS",
-    "END LOAD CONSTANT STORE ROUND WRAP TO_FLOAT UNSIGNED_TO_FLOAT TO_INTEGER TO_UNSIGNED IS_NOT_ZERO "
-    "FLOAT_ADD FLOAT_SUBTRACT FLOAT_MULTIPLY FLOAT_DIVIDE FLOAT_NEGATIVE FLOAT_ABSOLUTE FLOAT_SQRT FLOAT_MAXIMUM "
-    "FLOAT_MINIMUM FLOAT_FLOOR_DIVIDE FLOAT_REMAINDER FLOAT_LESS FLOAT_LESS_EQUAL FLOAT_EQUAL FLOAT_NOT_EQUAL "
-    "ADD SUBTRACT MULTIPLY NEGATIVE ABSOLUTE FLOOR_DIVIDE REMAINDER UNSIGNED_FLOOR_DIVIDE UNSIGNED_REMAINDER LESS "
-    "LESS_EQUAL UNSIGNED_LESS UNSIGNED_LESS_EQUAL EQUAL NOT_EQUAL MAXIMUM MINIMUM UNSIGNED_MAXIMUM UNSIGNED_MINIMUM "
-    "AND OR XOR NOT",
-    start=0,
-)
-FUNCTIONS: dict[Any, np.ufunc] = {
-    operator.add: np.add,
-    operator.sub: np.subtract,
-    operator.mul: np.multiply,
-    operator.truediv: np.true_divide,
-    operator.floordiv: np.floor_divide,
-    operator.mod: np.remainder,
-    operator.neg: np.negative,
-    operator.abs: np.absolute,
-    operator.lt: np.less,
-    operator.le: np.less_equal,
-    operator.gt: np.greater,
-    operator.ge: np.greater_equal,
-    operator.eq: np.equal,
-    operator.ne: np.not_equal,
-}
-OF_FLOATS = {
-    np.add: "FLOAT_ADD",
-    np.subtract: "FLOAT_SUBTRACT",
-    np.multiply: "FLOAT_MULTIPLY",
-    np.true_divide: "FLOAT_DIVIDE",
-    np.negative: "FLOAT_NEGATIVE",
-    np.absolute: "FLOAT_ABSOLUTE",
-    np.sqrt: "FLOAT_SQRT",
-    np.maximum: "FLOAT_MAXIMUM",
-    np.minimum: "FLOAT_MINIMUM",
-    np.floor_divide: "FLOAT_FLOOR_DIVIDE",
-    np.remainder: "FLOAT_REMAINDER",
-    np.less: "FLOAT_LESS",
-    np.less_equal: "FLOAT_LESS_EQUAL",
-    np.equal: "FLOAT_EQUAL",
-    np.not_equal: "FLOAT_NOT_EQUAL",
-}
-OF_INTEGERS = {
-    np.add: "ADD",
-    np.subtract: "SUBTRACT",
-    np.multiply: "MULTIPLY",
-    np.negative: "NEGATIVE",
-    np.absolute: "ABSOLUTE",
-    np.floor_divide: "FLOOR_DIVIDE",
-    np.remainder: "REMAINDER",
-    np.maximum: "MAXIMUM",
-    np.minimum: "MINIMUM",
-    np.less: "LESS",
-    np.less_equal: "LESS_EQUAL",
-    np.equal: "EQUAL",
-    np.not_equal: "NOT_EQUAL",
-}
-OF_UNSIGNED = OF_INTEGERS | {
-    np.floor_divide: "UNSIGNED_FLOOR_DIVIDE",
-    np.remainder: "UNSIGNED_REMAINDER",
-    np.maximum: "UNSIGNED_MAXIMUM",
-    np.minimum: "UNSIGNED_MINIMUM",
-    np.less: "UNSIGNED_LESS",
-    np.less_equal: "UNSIGNED_LESS_EQUAL",
-}
-OF_TRUTH = {
-    np.logical_and: "AND",
-    np.logical_or: "OR",
-    np.logical_xor: "XOR",
-    np.logical_not: "NOT",
-    np.equal: "EQUAL",
-    np.not_equal: "NOT_EQUAL",
-}
+SOURCE = Path(__file__).with_name("scalars.cu").read_text()
+
+
+def enumerators(kind: str) -> dict[str, int]:
+    """Return the numbers of an enum of the kernel's by their names there."""
+    (names,) = re.findall(rf"enum {kind} {{(.*?)}}", SOURCE, re.DOTALL)
+    return {name: number for number, name in enumerate(re.findall(r"\w+", names))}
+
+
+ARRAYS, WORDS, REGISTERS = (int(size) for size in re.findall(r"#define STF_\w+ (\d+)", SOURCE))
+NUMBERS = enumerators("Type")
+OPERATIONS = enumerators("Operation")
+FUNCTIONS = {symbol: function for function, symbol in OPERATORS.items()}
+OF_NUMBERS = {np.sqrt, np.maximum, np.minimum, np.equal, np.not_equal, np.less, np.less_equal, np.negative, np.absolute}
+OF_NUMBERS |= {np.add, np.subtract, np.multiply, np.true_divide, np.floor_divide, np.remainder}
+OF_TRUTH = {np.logical_and, np.logical_or, np.logical_xor, np.logical_not, np.equal, np.not_equal}
 TURNED = {np.greater: np.less, np.greater_equal: np.less_equal}
 
 
@@ -240,12 +183,7 @@ def applied(program: Program, function: Any, operands: list[tuple[Any, Any]]) ->
     if len({kind.name for kind in taken}) != 1:
         raise NotThereError  # a comparison of signed with unsigned numbers
     kind = taken[0]
-    if is_float(kind):
-        name = OF_FLOATS.get(function)
-    elif kind.kind == "b":
-        name = OF_TRUTH.get(function)
-    else:
-        name = (OF_UNSIGNED if kind.kind == "u" else OF_INTEGERS).get(function)
+    name = instruction(function, kind)
     if name is None or (result != kind and result.kind != "b"):
         raise NotThereError
     registers = [
@@ -258,11 +196,24 @@ def applied(program: Program, function: Any, operands: list[tuple[Any, Any]]) ->
     return register, result
 
 
+def instruction(function: np.ufunc, kind: np.dtype[Any]) -> str | None:
+    """Return the name of the instruction that computes a function of NumPy's on a type; None where there is none."""
+    if function not in (OF_TRUTH if kind.kind == "b" else OF_NUMBERS):
+        return None
+    name = function.__name__.upper().removeprefix("LOGICAL_")
+    if is_float(kind):
+        name = f"FLOAT_{name}"
+    elif kind.kind == "u" and f"UNSIGNED_{name}" in OPERATIONS:
+        name = f"UNSIGNED_{name}"
+    return name if name in OPERATIONS else None
+
+
 def number_of(kind: np.dtype[Any]) -> int:
     """The kernel's number of a type, whose bytes are in this machine's order."""
-    if kind.name not in NUMBERS.__members__ or not kind.isnative:
+    name = kind.name.upper()
+    if name not in NUMBERS or not kind.isnative:
         raise NotThereError
-    return int(NUMBERS[kind.name])
+    return NUMBERS[name]
 
 
 def is_float(kind: np.dtype[Any]) -> bool:
@@ -278,7 +229,7 @@ def float_word(value: float) -> int:
 
 def image(capability: tuple[int, int]) -> bytes:
     """Return the kernel for devices of a compute capability."""
-    return compile_cpp(Path(__file__).with_name("scalars.cu").read_text(), capability, ("-fmad=false",))
+    return compile_cpp(SOURCE, capability, ("-fmad=false",))
 
 
 KERNEL = Kernel(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 _log = logging.getLogger("stf")
 
@@ -151,110 +151,29 @@ class Observers(Observer):
         """Let `observer` no longer listen; one that doesn't listen is ignored."""
         self._let_listen(tuple(mine for mine in self._observers if mine is not observer))
 
-    def task(self, task: ObservedTask) -> None:
-        """Pass it on."""
-        for observer in self._hearing["task"]:
-            try:
-                observer.task(task)
-            except Exception:
-                self._drop(observer)
-
-    def operation(self, operation: Operation) -> None:
-        """Pass it on."""
-        for observer in self._hearing["operation"]:
-            try:
-                observer.operation(operation)
-            except Exception:
-                self._drop(observer)
-
-    def began(self, task_id: int, name: str) -> None:
-        """Pass it on."""
-        for observer in self._hearing["began"]:
-            try:
-                observer.began(task_id, name)
-            except Exception:
-                self._drop(observer)
-
-    def ended(self, task_id: int) -> None:
-        """Pass it on."""
-        for observer in self._hearing["ended"]:
-            try:
-                observer.ended(task_id)
-            except Exception:
-                self._drop(observer)
-
-    def ran(
-        self,
-        task_id: int,
-        name: str,
-        device: int,
-        worker: int,
-        start_ns: int,
-        end_ns: int,
-        category: str,
-        operation: int = 0,
-    ) -> None:
-        """Pass it on."""
-        for observer in self._hearing["ran"]:
-            try:
-                observer.ran(task_id, name, device, worker, start_ns, end_ns, category, operation)
-            except Exception:
-                self._drop(observer)
-
-    def failed(self, task_id: int, description: str, raised_at: str) -> None:
-        """Pass it on."""
-        for observer in self._hearing["failed"]:
-            try:
-                observer.failed(task_id, description, raised_at)
-            except Exception:
-                self._drop(observer)
-
-    def skipped(self, task_id: int, description: str) -> None:
-        """Pass it on."""
-        for observer in self._hearing["skipped"]:
-            try:
-                observer.skipped(task_id, description)
-            except Exception:
-                self._drop(observer)
-
-    def withdrawn(self, task_id: int) -> None:
-        """Pass it on."""
-        for observer in self._hearing["withdrawn"]:
-            try:
-                observer.withdrawn(task_id)
-            except Exception:
-                self._drop(observer)
-
-    def section_begin(self, name: str) -> None:
-        """Pass it on."""
-        for observer in self._hearing["section_begin"]:
-            try:
-                observer.section_begin(name)
-            except Exception:
-                self._drop(observer)
-
-    def section_end(self) -> None:
-        """Pass it on."""
-        for observer in self._hearing["section_end"]:
-            try:
-                observer.section_end()
-            except Exception:
-                self._drop(observer)
-
-    def data_removed(self, data_id: int) -> None:
-        """Pass it on."""
-        for observer in self._hearing["data_removed"]:
-            try:
-                observer.data_removed(data_id)
-            except Exception:
-                self._drop(observer)
-
     def _drop(self, observer: Observer) -> None:
         _log.exception("observer %r raised and no longer listens", observer)
         self.detach(observer)
 
 
+def _passed_on(name: str) -> Callable[..., None]:
+    """Return the method of `Observers` that passes a notification on."""
+
+    def tell(self: Observers, *what: Any, **more: Any) -> None:
+        """Pass it on."""
+        for observer in self._hearing[name]:
+            try:
+                getattr(observer, name)(*what, **more)
+            except Exception:
+                self._drop(observer)
+
+    tell.__name__, tell.__qualname__ = name, f"Observers.{name}"
+    return tell
+
+
 _NOTIFICATIONS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+for _name in _NOTIFICATIONS:
+    setattr(Observers, _name, _passed_on(_name))
 
 
 def _hears(observer: Observer, name: str) -> bool:

@@ -6,10 +6,7 @@ What took more than four times the median does not count: one slow measurement m
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 KEPT = 16
 FIRST: cython.int = 8  # tasks that are all measured,
@@ -22,9 +19,6 @@ OUTLIER = 4.0  # medians
 @cython.cclass
 class Timing:
     """What was measured of tasks that should take the same time."""
-
-    if not cython.compiled:
-        asked = 0
 
     def __init__(self):
         self.mean = -1.0

@@ -26,10 +26,7 @@ tell nobody. Their time on a place is not counted.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Pool
@@ -41,9 +38,6 @@ from stf.placement.durations import Durations, Timing
 if not cython.compiled:
     import math
     from types import SimpleNamespace
-
-    INVALID = 0
-    READ, WRITE, ACCUMULATE, AFFINE = 1, 2, 4, -1
 
     def stf_size_class(nbytes):
         return math.frexp(nbytes)[1]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
+import types
 import typing
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -134,6 +137,54 @@ else:
     Write = _Mode(2, "Write")
     ReadWrite = _Mode(3, "ReadWrite")
     Accumulate = _Mode(4, "Accumulate")
+
+
+def injected_kind(annotation: Any) -> str | None:
+    """Which: ``"stream"`` or ``"task"``, also of ``stf.Stream | None``; None if neither."""
+    kind: str | None = getattr(annotation, "_stf_injected", None)
+    if kind is None and isinstance(annotation, types.UnionType):
+        kinds = [getattr(part, "_stf_injected", None) for part in annotation.__args__]
+        kind = next((known for known in kinds if known is not None), None)
+    return kind
+
+
+def is_injected(annotation: Any) -> bool:
+    """Return whether a parameter asks for the stream or the task itself."""
+    return injected_kind(annotation) is not None
+
+
+def inject(kind: Any, task: Any) -> Any:
+    """What such a parameter is given."""
+    name = kind if isinstance(kind, str) else injected_kind(kind)
+    if name != "task":
+        return task.stream
+    task.keep_views()
+    return task
+
+
+def resolve_annotation(fn: Any, text: str) -> Any:
+    """An annotation given as a string; what cannot be resolved is a plain parameter's."""
+    fn = inspect.unwrap(fn)  # of a wrapper such as jax.jit's
+    names = dict(getattr(fn, "__globals__", {}))
+    closure = getattr(fn, "__closure__", None)
+    for name, cell in zip(fn.__code__.co_freevars if closure else (), closure or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue
+    first, *others = text.split(".")
+    try:
+        if first in names and all(other.isidentifier() for other in others):  # most are; no code is made for these
+            return functools.reduce(getattr, others, names[first])
+        return eval(text, names)  # the user's own annotation, as typing.get_type_hints does
+    except (NameError, AttributeError, SyntaxError):
+        if "stf." in text or any(word in text for word in ("Read", "Write", "Accumulate")):
+            raise TypeError(
+                f"annotation {text!r} of task '{fn.__name__}' cannot be resolved; import its names at module level"
+            ) from None
+        return None
+    except TypeError as error:
+        raise TypeError(f"annotation {text!r} of task '{fn.__name__}': {error}") from None
 
 
 class Stream(Shown):

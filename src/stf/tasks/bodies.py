@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._engine.queued_bodies import QueuedBody
 from stf.interop import adapters
 from stf.interop.current import on_device
 from stf.interop.jax_arrays import JaxCopy
@@ -18,11 +14,6 @@ from stf.values.params import Param
 from stf.values.parts import Parts, replaced_in
 
 tensors_made: list = adapters.tensors_made
-
-if not cython.compiled:
-    from stf.interop.current import borrow
-    from stf.tasks.results import store_results
-    from stf.tasks.views import view_at, views_to_fill
 
 
 @cython.no_gc
@@ -33,10 +24,6 @@ class Body(QueuedBody):
     `written` are the arrays that results go to, `to_fill` the partials to fill first, `check` a watch (STF_VALIDATE),
     `kinds` the kinds of the parameters where not all are positional, `around` makes a with-block that it runs in.
     """
-
-    if not cython.compiled:
-        fn = args = written = to_fill = check = kinds = late = argument_sources = data = around = None
-        ignores = owes = False
 
     def prepare(self):
         """Fill new partials, so that they count for nothing if the body is skipped."""

@@ -7,15 +7,11 @@ import types
 import warnings
 import weakref
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._engine.access import Access, DataHandle
 from stf._support.code_facts import Step, codes_in, facts_of
 from stf.errors import AccessError
-from stf.interop import adapters
+from stf.tasks.annotations import is_injected, resolve_annotation
 from stf.tasks.last_values import augmented_in, called_in, telling
 from stf.tasks.lost_results import (
     description_of_dropped,
@@ -32,21 +28,17 @@ def injections(fn):
     if not annotations:
         return ()
     kinds = [
-        (name, adapters.resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
+        (name, resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
         for name, kind in annotations.items()
         if name != "return"
     ]
-    return tuple((name, kind) for name, kind in kinds if adapters.is_injected(kind))
+    return tuple((name, kind) for name, kind in kinds if is_injected(kind))
 
 
 # -- what a function reads of its surroundings, as it is now -----------------------------------------------------------
 
 names: dict = {}  # by the id of a code object
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
-if not cython.compiled:
-    from stf._support.constants import is_constant
-
-    READ, WRITE = 1, 2
 
 OTHER = object()
 SHAPES = frozenset(("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"))

@@ -8,43 +8,24 @@ import inspect
 import threading
 import types
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, outcomes
-from stf._engine.access import Access, DataHandle, accumulate_access
-from stf._engine.task import TaskCore
-from stf._port.late_values import Asked
+from stf._engine.access import accumulate_access
 from stf._support.arguments import name_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
-from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
-from stf.tasks.closures import check_globals, snapshot, with_globals
+from stf.tasks.annotations import inject
+from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.new_data import results_of
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
-from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
 from stf.values.containers import data_in, is_container, is_object_of_data, items_of, split
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
 from stf.values.parts import Parts, leaves, libraries
-
-if not cython.compiled:
-    from stf._engine.access import make_access
-    from stf.interop.current import borrow, owed, return_owed
-    from stf.tasks.bodies import make_body
-    from stf.tasks.closures import names_in, refuse_lost, take, with_cells, with_last_values
-    from stf.tasks.placing import place_as_function, settle
-    from stf.tasks.results import store_results
-    from stf.tasks.running import begin_body, end_now, runs_plainly, submit, take_back
-    from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
-    from stf.tasks.views import library_of, source_of, sources_of, view_of
-
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
@@ -443,7 +424,7 @@ class TaskFunction:
                     late = [i] if late is None else [*late, i]
                 values[i] = value
             elif parameter.kind == "stream" or parameter.kind == "task":
-                values[i] = adapters.inject(parameter.kind, task)
+                values[i] = inject(parameter.kind, task)
         return late
 
     def run_plainly(self, engine, task, fn, values):

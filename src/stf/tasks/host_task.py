@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import outcomes
 from stf._engine.access import Access
@@ -13,13 +10,7 @@ from stf._support.arguments import name_of, sequence, truth
 from stf.errors import PlaceError
 from stf.places.table import place_code, place_code_of_task
 from stf.tasks.after import accesses_after
-from stf.tasks.running import submit_body
 from stf.values.params import Param
-
-if not cython.compiled:
-    from stf.tasks.bodies import make_body
-    from stf.tasks.running import begin_body, submit, take_back
-    from stf.tasks.views import views_of, without_tokens
 
 
 @cython.binding(True)

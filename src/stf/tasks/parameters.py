@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 from stf._engine.access import Access
-from stf.interop import adapters
+from stf.tasks.annotations import injected_kind, resolve_annotation
 from stf.values.containers import items_of
 
 __all__ = ["is_access", "mode_of_accesses", "modes_in", "read_annotation"]
@@ -32,8 +32,8 @@ def read_annotation(
     kind = KINDS.get(parameter.kind, "plain")
     annotation = parameter.annotation
     while isinstance(annotation, str):  # twice, where a string is also postponed
-        annotation = adapters.resolve_annotation(fn, annotation)
-    injected = adapters.injected_kind(annotation)
+        annotation = resolve_annotation(fn, annotation)
+    injected = injected_kind(annotation)
     if injected is not None:
         return name, injected, 0, None, None, False, None
     kinds_of_union = typing.get_args(annotation) if typing.get_origin(annotation) is typing.Union else ()

@@ -13,27 +13,17 @@ were chosen while it was recorded, since its nodes have addresses and streams of
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf.places import places
 from stf.places.places import Grid, is_auto
 from stf.places.table import current_place_code, place_code, where_code
-
-if not cython.compiled:
-    SEVERAL, AUTO = -1, -3
 
 active_places: list = places.active_places
 
 
 class PlacingContext:
     """What of a context says where its tasks run."""
-
-    if not cython.compiled:
-        placement = None
-        is_automatic = False
 
     def attach(self, engine, default_code, codes=None, ordinal_of_current=None):
         """Give the context its engine, and say what its places and its default place are."""

@@ -8,33 +8,18 @@ cannot be captured is no graph at all: it runs in the call of each launch (`Play
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits
-from stf._engine.access import Access
 from stf._engine.failures import Failure
-from stf._engine.task import TaskCore
-from stf._port.events import EventSet
 from stf._port.late_values import are_same
-from stf._port.port import Port
 from stf._recording.recordings import Routine
 from stf._support.call_sites import site_text
 from stf._support.library_errors import is_out_of_memory, tells_of_capture
 from stf.errors import CaptureError, TaskFailedError
-from stf.interop.captures import PrivatePools
-from stf.interop.current import Borrowed
 from stf.tasks.annotations import Stream
-from stf.tasks.bodies import Body, stream_block
+from stf.tasks.bodies import stream_block
 from stf.values.params import Param
-
-if not cython.compiled:
-    from stf._support.sync import PyThread_get_thread_ident
-    from stf._support.untracked import untrack
-    from stf.interop.current import borrow
-    from stf.tasks.closures import constants_of
 
 
 @cython.cclass

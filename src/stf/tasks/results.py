@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
-
-from stf._engine.access import Access
-from stf._engine.task import TaskCore
 from stf.interop import adapters
 from stf.tasks.last_values import LastValues
 
 LAST_VALUES: object = LastValues
-
-if not cython.compiled:
-    READ = 1
 
 
 def written_values(task: TaskCore, values: Any) -> Any:

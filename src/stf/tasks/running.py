@@ -30,44 +30,24 @@ import functools
 import inspect
 import logging
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import host_waits, outcomes
 from stf._engine.failures import Failure
-from stf._engine.task import TaskCore
-from stf._port.recording_port import RecordingPort
 from stf._support.library_errors import is_uncapturable, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
-from stf.interop.captures import PrivatePools
-from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.tasks.bodies import Body, stream_block
+from stf.tasks.annotations import inject, injected_kind
+from stf.tasks.bodies import stream_block
 from stf.tasks.closures import check_globals, injections
-from stf.tasks.recapture import BlockCapture, BodyCapture, PlayedBody
+from stf.tasks.recapture import PlayedBody
 from stf.values.parts import Parts
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
 log = logging.getLogger("stf")
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-
-if not cython.compiled:
-    from stf.interop.captures import are_needed, pools_of
-    from stf.interop.current import borrow
-    from stf.tasks.bodies import make_body
-    from stf.tasks.closures import reaches, refuse_lost, snapshot, with_globals, with_last_values
-    from stf.tasks.placing import settle
-    from stf.tasks.results import written_values
-    from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
-    from stf.tasks.views import group, sources_in, views_of
-
-    READ = 1
-    OPEN = 1
-    RUN = 6
 
 
 def submit_body(task: TaskCore, fn, extra, lib=None):
@@ -92,14 +72,14 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
         written = written_values(task, values)
-        takes_task: cython.bint = "task" in [adapters.injected_kind(kind) for _, kind in injected]
+        takes_task: cython.bint = "task" in [injected_kind(kind) for _, kind in injected]
         owes: cython.bint = False
         if not takes_task:
             fn, owes = seeing_results(task, fn)
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
-            arguments += [adapters.inject(kind, task) for _, kind in injected]
+            arguments += [inject(kind, task) for _, kind in injected]
         argument_sources = None
         if engine.scope.records and not takes_task and not reaches(fn, task):
             argument_sources = sources_in(task, lib)

@@ -31,6 +31,7 @@ cdef class ContextCore(PlacingContext):
     cdef public object _device_times  # what reads the time stamps of devices; or None
     cdef object __weakref__
     cdef Task make_task(self, tuple args, object symbol)
+    cpdef Task prepare(self, Task task, tuple args, object symbol)
     cdef Task make_launch(self, object name)
     cdef int sort_arguments(self, Task task, tuple args) except -1
 

@@ -6,23 +6,16 @@ import os
 import sys
 import time
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf._engine import outcomes, thread_turns
-from stf._engine.access import Access
-from stf._engine.engine import Engine
 from stf._engine.failures import Failure
-from stf._engine.task import TaskCore
 from stf._support.arguments import name_of, refuse_name, warn_bare
 from stf._support.library_errors import is_uncapturable, uncapturable
 from stf._support.with_blocks import bind_lightly
 from stf.errors import TaskStateError
 from stf.interop import adapters
-from stf.interop.captures import PrivatePools
-from stf.interop.current import Borrowed, without_grad
+from stf.interop.current import without_grad
 from stf.interop.streams import handed_out
 from stf.places.table import exec_place_of
 from stf.tasks import handles, validation
@@ -31,38 +24,13 @@ from stf.tasks.not_accesses import refuse_data
 from stf.tasks.placing import PlacingContext
 from stf.values.parts import add_group, built
 
-if not cython.compiled:
-    from stf.interop.current import borrow, owed, return_owed
-    from stf.tasks.placing import place_as_argument, place_at, place_here, place_launch, place_on_host, settle
-    from stf.tasks.running import (
-        begin_here,
-        close_pools,
-        end_recorded,
-        enter_here,
-        give_back,
-        open_pools,
-        submit_body,
-    )
-    from stf.tasks.views import (
-        address_of,
-        library_of,
-        memory_of,
-        no_address,
-        pointer_of_stream,
-        position_of,
-        stream_of,
-        values_of,
-        view_of,
-        views_to_fill,
-        without_tokens,
-    )
-
-    READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
-    NEW, OPEN, ENDED = 0, 1, 2
-    SEVERAL = -1
-
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
+PUBLIC = """
+    add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
+    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name result
+    running set_exec_place set_symbol start stream stream_ptr stream_ptrs streams symbol torch values
+"""
 
 
 class ContextCore(PlacingContext):
@@ -141,9 +109,12 @@ class ContextCore(PlacingContext):
         return task
 
     def make_task(self, args, symbol):
+        return self.prepare(Task.__new__(Task), args, symbol)
+
+    def prepare(self, task: Task, args, symbol):
+        """Give a task that was made its accesses and its place; return it."""
         if owed:
             return_owed()
-        task: Task = Task.__new__(Task)
         task.context = self
         task.engine = self.engine
         if symbol is not None and not isinstance(symbol, str):
@@ -180,9 +151,6 @@ class ContextCore(PlacingContext):
         if not placed:
             place_here(task, self)
         return 0
-
-    if not cython.compiled:
-        name = registry = _spec = _resources = _caller = _finished = _dot = _trace = _device_times = None
 
 
 @cython.no_gc
@@ -661,47 +629,7 @@ class Task(TaskCore):
             warn_bare(self.label(), self.call_site)
 
     def __dir__(self):
-        return [
-            "add_dep",
-            "add_deps",
-            "add_done_callback",
-            "args_cai",
-            "arrays",
-            "call_site",
-            "cancel",
-            "cancelled",
-            "cupy",
-            "device",
-            "done",
-            "end",
-            "exception",
-            "exec_place",
-            "get",
-            "get_arg",
-            "get_arg_cai",
-            "get_graph",
-            "get_stream",
-            "graph",
-            "id",
-            "label",
-            "numba",
-            "numpy",
-            "on",
-            "place",
-            "place_name",
-            "result",
-            "running",
-            "set_exec_place",
-            "set_symbol",
-            "start",
-            "stream",
-            "stream_ptr",
-            "stream_ptrs",
-            "streams",
-            "symbol",
-            "torch",
-            "values",
-        ]
+        return PUBLIC.split()
 
     # -- as a handle -------------------------------------------------------------------------------------------
 
@@ -786,8 +714,6 @@ class Task(TaskCore):
 
 
 if not cython.compiled:
-    Task.context = Task.groups = Task.restore = Task.borrowed = None
-    Task.warns_if_unused = False
     Task.__del__ = Task.__dealloc__
 
 bind_lightly(Task)

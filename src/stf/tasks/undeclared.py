@@ -12,16 +12,10 @@ import itertools
 import mmap
 import types
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
 from stf.errors import AccessError, PlaceError
 from stf.interop.arrays import describe_by_protocol, describe_scalar, describers, refuse_sequence
-
-if not cython.compiled:
-    from stf.tasks.closures import names_in
 
 LOOKED_AT = 64  # of the items of a container, and a quarter of that in one in it
 DEPTH = 3  # of containers in containers, and of functions that call functions

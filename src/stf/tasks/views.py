@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-try:
-    import cython
-except ImportError:
-    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+import cython
 
-from stf._engine.access import Access
 from stf.errors import PlaceError
-from stf.interop import adapters
+from stf.interop import adapters, cuda_arrays, jax_arrays
 from stf.interop.streams import handed_out
 from stf.tasks.annotations import Stream
 from stf.values.parts import Parts, built
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
-
-if not cython.compiled:
-    READ, ENDED = 1, 2
 
 
 def stream_of(streams, place, handle):
@@ -45,7 +38,7 @@ def views_to_fill(task: TaskCore):
         access: Access = task.uses[index]
         replica: Replica = task.replicas[index]
         if replica.place != 0 and engine.place(replica.place).enqueues:
-            view = adapters.device_fill(engine, task.slot, replica)
+            view = cuda_arrays.DeviceFill(engine, task.slot, replica)
             if not engine.place(task.where).enqueues:
                 view = view.on_host()
         else:
@@ -107,21 +100,23 @@ def jax_copy_of(task, replica):
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
     if number >= 0 and engine.place(replica.place).enqueues:
-        return adapters.jax_copy(task, replica, number)
+        return jax_arrays.jax_copy(task, replica, number)
     if engine.place(task.where).enqueues:
         engine.port.drain(task.slot)
-    return adapters.jax_copy(task, replica, -1)
+    return jax_arrays.jax_copy(task, replica, -1)
 
 
 def remote_view(task, replica, writeable, lib):
     """The array of an access to memory elsewhere than where the task runs, on CUDA."""
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
-    if not engine.place(task.where).enqueues:
-        return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
-    if number < 0 and (lib == "numpy" or replica.layout.interface is not None):
+    enqueues: cython.bint = engine.place(task.where).enqueues
+    on_grid: cython.bint = task.outside_recordings  # its arrays are of the devices where they lie
+    if enqueues and number < 0 and (on_grid or lib == "numpy" or replica.layout.interface is not None):
         engine.port.drain(task.slot)  # a body for a device looks at host memory: what is there must have come
-        return adapters.view(replica, writeable, lib)
+        return adapters.view(replica, writeable, None if lib == "cupy" else lib)
+    if on_grid or not enqueues:
+        return adapters.view(replica, writeable, lib) if number < 0 else adapters.device_view(replica, lib, number)
     must_reach(task, replica)
     return adapters.device_view(replica, lib, engine.place(task.where).ordinal, True)
 
@@ -138,14 +133,28 @@ def must_reach(task, replica):
     engine = cython.cast("Engine", task.engine)
     if replica.place == engine.place(task.where).memory or not engine.place(task.where).enqueues:
         return 0
+    if task.outside_recordings:  # which of its places use the data is for the user to say
+        return 0
     engine.enter()
     try:
         able = engine.port.may_use(task.where, replica)
     finally:
         engine.gate.leave()
     if not able:
-        raise PlaceError(adapters.description_of_reach(task.label(), task.place_name, replica))
+        raise PlaceError(description_of_reach(task.label(), task.place_name, replica))
     return 0
+
+
+def description_of_reach(task: str, place: str, replica: Any) -> str:
+    """Why a task cannot use data where it is, and what to do."""
+    label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
+    if replica.place == 0:
+        return f"{label}: CUDA cannot pin that host memory; leave the data place out, so that it is copied"
+    there = replica.data.engine.places[replica.place].name
+    return (
+        f"{label}: there is no access from {place} to the memory of {there}; leave the data place out, "
+        "so that it is copied"
+    )
 
 
 def position_of(task: TaskCore, index):
@@ -154,8 +163,16 @@ def position_of(task: TaskCore, index):
         return index
     first, _, rebuild = task.groups[index]
     if rebuild is not None:
-        raise TypeError(adapters.description_of_parts(task.label(), index))
+        raise TypeError(description_of_parts(task.label(), index))
     return first
+
+
+def description_of_parts(label: str, index: int) -> str:
+    """Why an access has no address."""
+    return (
+        f"access {index} of task {label} is to data made of several arrays, each with an address of its own; "
+        f"t[{index}] is the object, and t.args_cai() has the arrays of all"
+    )
 
 
 def address_of(task: TaskCore, index):
@@ -185,6 +202,8 @@ def memory_of(task: TaskCore, position, on_stream=True):
     `on_stream`: its user may put work on the task's stream, which is current from here on.
     """
     engine = cython.cast("Engine", task.engine)
+    if task.outside_recordings:
+        return task.memory_at(position)
     stream = task.cuda_stream() if on_stream else None
     if stream is None and (on_stream or not engine.place(task.where).enqueues):
         raise PlaceError(f"task {task.label()} runs at {task.place_name}, which is no CUDA device; use t.numpy() there")
@@ -197,7 +216,7 @@ def memory_of(task: TaskCore, position, on_stream=True):
         return None
     number: cython.int = engine.place(replica.place).ordinal
     number = number if number >= 0 else engine.place(task.where).ordinal  # managed memory is every device's
-    return adapters.device_memory(replica, number, stream)
+    return cuda_arrays.device_memory(replica, number, stream)
 
 
 def values_of(task: TaskCore, lib):

@@ -11,6 +11,17 @@ import numpy as np
 __all__ = ["Arithmetic"]
 
 
+Operator = Callable[[Any, Any], Any]
+
+
+def both_ways(operation: Operator) -> tuple[Operator, Operator]:
+    """Return the methods of an operator that stands behind the object, and of one before it."""
+    return (
+        lambda self, other: self._combine(operation, self, other),
+        lambda self, other: self._combine(operation, other, self),
+    )
+
+
 class Arithmetic:
     """Operators that all lead to `_combine`, and comparisons that lead to `_compare`.
 
@@ -35,47 +46,13 @@ class Arithmetic:
         """Raise what is to be said of a function of NumPy's that is none of numbers."""
         raise NotImplementedError
 
-    def __add__(self, other: Any) -> Any:
-        return self._combine(operator.add, self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._combine(operator.add, other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._combine(operator.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._combine(operator.sub, other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._combine(operator.mul, self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._combine(operator.mul, other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._combine(operator.truediv, self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._combine(operator.truediv, other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._combine(operator.floordiv, self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._combine(operator.floordiv, other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._combine(operator.mod, self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._combine(operator.mod, other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._combine(operator.pow, self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return self._combine(operator.pow, other, self)
+    __add__, __radd__ = both_ways(operator.add)
+    __sub__, __rsub__ = both_ways(operator.sub)
+    __mul__, __rmul__ = both_ways(operator.mul)
+    __truediv__, __rtruediv__ = both_ways(operator.truediv)
+    __floordiv__, __rfloordiv__ = both_ways(operator.floordiv)
+    __mod__, __rmod__ = both_ways(operator.mod)
+    __pow__, __rpow__ = both_ways(operator.pow)
 
     def __neg__(self) -> Any:
         return self._combine(operator.neg, self)
@@ -101,7 +78,7 @@ class Arithmetic:
     def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
         if method != "__call__" or options or function.nout != 1:
             return self._refuse_function(function)
-        symbol: Any = OPERATORS.get(function.__name__)
+        symbol: Any = OPERATORS.get(function)
         # NumPy's scalars come as arrays without axes
         operands = tuple(x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in operands)
         if symbol in SWAPPED:
@@ -124,20 +101,20 @@ SWAPPED = {  # comparisons, and what they are from the other side
     operator.ne: operator.ne,
 }
 OPERATORS = {  # of NumPy's functions, which its arrays and numbers call for their operators
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
-    "divide": operator.truediv,
-    "floor_divide": operator.floordiv,
-    "remainder": operator.mod,
-    "power": operator.pow,
-    "negative": operator.neg,
-    "positive": operator.pos,
-    "absolute": operator.abs,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.divide: operator.truediv,
+    np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+    np.power: operator.pow,
+    np.negative: operator.neg,
+    np.positive: operator.pos,
+    np.absolute: operator.abs,
+    np.less: operator.lt,
+    np.less_equal: operator.le,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+    np.equal: operator.eq,
+    np.not_equal: operator.ne,
 }

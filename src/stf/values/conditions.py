@@ -10,7 +10,7 @@ import numpy as np
 
 from stf._engine.access import DataHandle
 from stf._support.completion import Shown
-from stf.values.arithmetic import Arithmetic
+from stf.values.arithmetic import Arithmetic, Operator
 from stf.values.params import Param
 
 __all__ = ["Condition", "Expression", "equal", "sample_of"]
@@ -95,6 +95,11 @@ class Computation:
         given[0][...] = self._plan.value([*scalars, *given[self._count :]])
 
 
+def joined_both_ways(operation: Callable[..., Any]) -> tuple[Operator, Operator]:
+    """Return the methods of an operator of conditions, as `both_ways` does."""
+    return lambda self, other: joined(operation, self, other), lambda self, other: joined(operation, other, self)
+
+
 class Scalar(Arithmetic):
     """The operators of what may stand in an expression."""
 
@@ -116,23 +121,9 @@ class Scalar(Arithmetic):
     def _ask(self, question: Callable[..., Any], *operands: Any) -> Any:
         return Condition(question, *operands) if all(map(is_operand, operands)) else self._not_scalar()
 
-    def __and__(self, other: Any) -> Any:
-        return joined(np.logical_and, self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        return joined(np.logical_and, other, self)
-
-    def __or__(self, other: Any) -> Any:
-        return joined(np.logical_or, self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        return joined(np.logical_or, other, self)
-
-    def __xor__(self, other: Any) -> Any:
-        return joined(np.logical_xor, self, other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return joined(np.logical_xor, other, self)
+    __and__, __rand__ = joined_both_ways(np.logical_and)
+    __or__, __ror__ = joined_both_ways(np.logical_or)
+    __xor__, __rxor__ = joined_both_ways(np.logical_xor)
 
     def __invert__(self) -> Condition:
         if truth_of(self) is None:

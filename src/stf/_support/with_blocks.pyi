@@ -1,3 +1,0 @@
-"""Compiled and private."""
-
-def bind_lightly(kind: type) -> None: ...
