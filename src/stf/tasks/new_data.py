@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access, DataHandle
-from stf.interop import adapters
 from stf.interop.dtypes import dtype_of
+from stf.tasks.annotations import resolve_annotation
 
 __all__ = ["Like", "New", "Results", "results_of"]
 
@@ -231,7 +231,7 @@ def results_of(fn: Callable[..., Any], label: str) -> Results | None:
     """
     annotation = getattr(fn, "__annotations__", {}).get("return")
     while isinstance(annotation, str):
-        annotation = adapters.resolve_annotation(fn, annotation)
+        annotation = resolve_annotation(fn, annotation)
     if isinstance(annotation, _Result):
         return Results([annotation], False)
     if annotation is Like or annotation is New:
