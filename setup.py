@@ -59,7 +59,7 @@ HOT = {
         "_drivers.cuda": "callers driver streams submitter work",
         "_engine": "access claims coherency engine eviction_order host_waits outcomes queued_bodies scope state task "
         "versions",
-        "_port": "events replicas",
+        "_port": "events links replicas",
         "_recording": "device_graphs launch_state launches playback",
         "_support": "constants library_threads sync untracked with_blocks",
         "graphs": "call_pattern launchable",

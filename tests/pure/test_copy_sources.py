@@ -13,6 +13,7 @@ import stf
 import stf.testing
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
+from stf._port.links import HOST, Link, peer_link
 
 N = 16
 
@@ -84,8 +85,8 @@ def test_an_array_of_the_users_is_a_source_like_others() -> None:
 class Islands(WrappingDriver):
     """Four devices, two and two of which are near each other."""
 
-    def distance(self, source: int, target: int) -> int:
-        return 9 if source < 0 or target < 0 else 1 if source // 2 == target // 2 else 5
+    def link(self, source: int, target: int) -> Link:
+        return HOST if source < 0 or target < 0 else peer_link(0 if source // 2 == target // 2 else 5)
 
 
 def test_a_near_source_comes_before_one_that_served_less() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stf._port.links import Links
 from stf._port.port import Port
 from stf.errors import ContextClosedError
 
@@ -12,6 +13,7 @@ class ClosedPort(Port):
     def __init__(self, description):
         self.description = description
         self.name = "closed"
+        self.links = Links()
 
     def end(self, slot):
         raise ContextClosedError(self.description)

@@ -49,4 +49,3 @@ cdef class GraphBackend(Port):
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef bint done(self, int64_t event) noexcept
     cdef object runners(self, EventSet events, int slot)
-    cdef int distance(self, int source, int target) noexcept

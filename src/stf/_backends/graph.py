@@ -38,6 +38,7 @@ class GraphBackend(Port):
     def __init__(self, root):
         self.name = "graph"
         self.root = root
+        self.links = root.links
         self.program = Program()
         self.lanes = Numbers()  # of each node
         self.last_on_lane = Numbers()
@@ -301,6 +302,3 @@ class GraphBackend(Port):
 
     def runners(self, events, slot):
         return ()
-
-    def distance(self, source, target):
-        return self.root.distance(source, target)

@@ -17,6 +17,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
+from stf._port.links import Links
 from stf._port.port import Port
 
 if not cython.compiled:
@@ -89,6 +90,7 @@ class LanePort(Port):
     """A port made of lanes; subclasses say what a lane, a wait and a record are."""
 
     def __init__(self, places, width, copy_width=1):
+        self.links = Links()  # all alike, until a subclass has a driver
         self.lanes = []
         self.start_event = self.open_events = 0
         self.width = width

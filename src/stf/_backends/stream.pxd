@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t
 from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
 from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.links cimport Links
 from stf._port.replicas cimport Replica, span_of
 from stf._port.port cimport COMPUTE, DIRECT, HOST, STAGED
 
@@ -58,5 +59,4 @@ cdef class StreamBackend(LanePort):
     cpdef int drain(self, int slot) except -1
     cdef bint park(self, object baton, double timeout_s) except -1
     cdef object runners(self, EventSet events, int slot)
-    cdef int distance(self, int source, int target) noexcept
     cpdef int shutdown(self) except -1

@@ -13,6 +13,7 @@ except ImportError:
 from stf._backends.lanes import Lane, LanePort
 from stf._drivers.base import Registered
 from stf._port.events import EventSet
+from stf._port.links import Links
 from stf._port.replicas import span_of
 from stf.errors import CaptureError
 
@@ -51,6 +52,7 @@ class StreamBackend(LanePort):
         LanePort.__init__(self, driver.device_count + 1, width, COPY_LANES)
         self.driver = driver
         self.devices = list(range(-1, driver.device_count))  # the driver's, by place
+        self.links = Links(driver, self.devices)
         self.foreign_handles = {}
         self.owns_driver = owns_driver
         self.name = "stream"
@@ -438,9 +440,6 @@ class StreamBackend(LanePort):
             if sequence > other.done:
                 found.update(self.driver.runners(other.stream, sequence))
         return found
-
-    def distance(self, source, target):
-        return self.driver.distance(self.devices[source], self.devices[target])
 
     def shutdown(self):
         try:

@@ -67,5 +67,5 @@ cdef class Driver:
     cpdef object handle(self, int stream)
     cpdef int begin_readback(self, int stream, int64_t address, int64_t nbytes) except -2
     cpdef object end_readback(self, int landing, int64_t nbytes)
-    cpdef int distance(self, int source, int target) except -1
+    cpdef object link(self, int source, int target)
     cpdef int close(self) except -1

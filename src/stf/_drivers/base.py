@@ -12,6 +12,8 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
+from stf._port.links import MEMORY, SAME_PLACE
+
 if not cython.compiled:
     MANAGED = -2
 
@@ -310,9 +312,13 @@ class Driver:
     def ignore_loss(self, watcher):
         """Undo `watch_loss`."""
 
-    def distance(self, source, target):
-        """Relative cost of a copy between two devices."""
-        return 0 if source == target else 1
+    def link(self, source, target):
+        """Return the `Link` for copies from a device to another one, by its class or as it was measured."""
+        return SAME_PLACE if source == target else MEMORY
+
+    def kind(self, device):
+        """Return the kind of a device; bodies take as long on another one of the same kind."""
+        return self.name
 
     def statistics(self):
         """Streams in use and spare, workers, live allocations, and bytes in use on the host and on each device."""

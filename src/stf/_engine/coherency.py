@@ -1,6 +1,6 @@
 """Coherency: a task gets a valid replica where it runs; memory that runs out is won back.
 
-A copy reads from the nearest valid replica (`Port.distance`). Among equally near ones it takes the one with the lowest
+A copy reads from the valid replica of the cheapest link (`Port.links`). Among equals it takes the one with the lowest
 round of copies. The writer's replica starts with round 0. A copy adds one to the round of its source, and gives its
 target the same round. So a broadcast becomes a binomial tree::
 
@@ -8,7 +8,7 @@ target the same round. So a broadcast becomes a binomial tree::
     round 2   0 → 2, 1 → 3                   of eight devices none sends more than three copies,
     round 3   0 → 4, 1 → 5, 2 → 6, 3 → 7     and no copy comes after more than two others
 
-By distance alone one device sent all seven copies. The fewest copies sent would make a chain: every device reads from
+By cost alone one device sent all seven copies. The fewest copies sent would make a chain: every device reads from
 the one before it, and the last copy comes after six others.
 
 Eviction takes the first of these ranks that has a replica, and the least recently used one of that rank. A task uses a
@@ -49,6 +49,7 @@ from stf._engine.failures import Failure
 from stf._engine.scope import Scope
 from stf._engine.versions import derived_outcome
 from stf._port.events import EventSet
+from stf._port.links import Links
 from stf._port.replicas import Replica
 from stf.errors import OutOfMemoryError
 from stf.observe.observer import Operation
@@ -195,15 +196,16 @@ class Coherency:
     def cheapest(self, version, place):
         """Return the valid replica that a copy to a place is to be read from."""
         best: Replica = None
-        least: cython.int = 0
+        least: cython.double = 0.0
+        links: Links = self.port.links
         for item in version.replicas:
             replica: Replica = item
             if replica.state == INVALID:
                 continue
-            distance: cython.int = self.port.distance(replica.place, place)
-            if best is None or distance < least or (distance == least and replica.copy_round < best.copy_round):
+            cost_s: cython.double = links.cost_s(replica.place, place, replica.layout.nbytes)
+            if best is None or cost_s < least or (cost_s == least and replica.copy_round < best.copy_round):
                 best = replica
-                least = distance
+                least = cost_s
         return best
 
     def transfer(self, data, version, source, target, unless=None):

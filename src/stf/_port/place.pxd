@@ -6,3 +6,5 @@ cdef class Place:
     cdef readonly int functions
     cdef public bint enqueues
     cdef readonly bint is_callers_stream
+    cdef readonly str kind
+    cdef readonly int rank

@@ -31,10 +31,16 @@ class Place:
         Bodies there only enqueue work; elsewhere they do it.
     is_callers_stream : bool
         Its work is done where it stands on a stream of the user's.
+    kind : str
+        The kind of device, such as "cpu" or "H200"; "host", or "" for memory where nothing runs. A body takes as long
+        on every place of a kind.
+    rank : int
+        The number of the machine that it is on.
     """
 
-    def __init__(self, number, name, ordinal, memory, functions=0, is_callers_stream=False):
+    def __init__(self, number, name, ordinal, memory, functions=0, is_callers_stream=False, kind="", rank=0):
         self.number, self.name, self.ordinal = number, name, ordinal
         self.memory, self.functions = memory, functions
         self.enqueues = False
         self.is_callers_stream = is_callers_stream
+        self.kind, self.rank = kind, rank

@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet
+from stf._port.links cimport Links
 from stf._port.replicas cimport Replica
 
 cdef enum:
@@ -18,6 +19,7 @@ cdef enum:  # how copies of memory that is not pinned are captured: as such, or 
 cdef class Port:
     cdef readonly str name
     cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
+    cdef readonly Links links  # what copies cost between data places
     cdef readonly bint reads_back  # `begin_readback` may be asked
     cdef int writes  # of the slot that ends next: how many data it wrote, if it read none; else 0
     cdef int rewrites  # of the slot that begins next: how many data it writes that `rewritten` wrote last, unread since
@@ -61,6 +63,5 @@ cdef class Port:
     cpdef int drain(self, int slot) except -1
     cdef bint park(self, object baton, double timeout_s) except -1
     cdef object runners(self, EventSet events, int slot)
-    cdef int distance(self, int source, int target) noexcept
     cdef int flush(self) except -1
     cpdef int shutdown(self) except -1

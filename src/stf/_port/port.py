@@ -192,10 +192,6 @@ class Port:
         """Threads that run a body which must end before `events`, and before what stands on `slot` (-1: none)."""
         return ()
 
-    def distance(self, source, target):
-        """The relative cost of a copy between two data places."""
-        return 1
-
     def flush(self):
         """Start whatever was recorded and not started."""
         return 0

@@ -276,7 +276,7 @@ class Context(Shown, ContextCore):
         port = backend(driver, LANES_PER_PLACE, resources is None)
         bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
-        engine = Engine(port, spec.places(), limits, driver.max_workers, max_pending)
+        engine = Engine(port, spec.places(driver), limits, driver.max_workers, max_pending)
         engine.keep_previous = KEEP_PREVIOUS
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays

@@ -45,9 +45,10 @@ class DeviceSpec:
         """By which numbers users know the devices: CUDA ordinals, or those of emulated devices."""
         return self.ordinals if self.ordinals is not None else tuple(range(self.count))
 
-    def places(self) -> list[Place]:
-        """The records of the host and of the devices."""
-        return [Place(*fields) for fields in self._fields_of_places]
+    def places(self, driver: Any) -> list[Place]:
+        """Return the records of the host and of the devices of a driver."""
+        kinds = ["host", *(driver.kind(device) for device in range(self.count))]
+        return [Place(*fields, False, kind) for fields, kind in zip(self._fields_of_places, kinds, strict=True)]
 
     @cached_property
     def _fields_of_places(self) -> list[tuple[int, str, int, int, int]]:

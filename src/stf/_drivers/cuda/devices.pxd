@@ -40,7 +40,7 @@ cdef int attribute(Device device, cu.CUdevice_attribute which) except? -1
 cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1
 cdef int allow(cu.CUmemoryPool pool, Device device) except -1
 cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1
-cdef int link(Device one, Device other) except -1
+cdef int link_rank(Device one, Device other) except -1
 cdef int open_peer(Device one, Device other) except -1
 cdef str place_of(Device device)
 cdef cu.CUcontext push(cu.CUcontext context) noexcept

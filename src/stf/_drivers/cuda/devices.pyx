@@ -337,7 +337,7 @@ cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1:
 cdef dict links = {}  # what copies cost, by (from, to): the hardware's, which does not change
 
 
-cdef int link(Device one, Device other) except -1:
+cdef int link_rank(Device one, Device other) except -1:
     """The cost of a copy between two devices: the rank of their link, 0 being the best; `FAR` if there is none."""
     cdef int able = 0
     cdef int rank = 0
@@ -353,7 +353,7 @@ cdef int link(Device one, Device other) except -1:
 
 cdef int open_peer(Device one, Device other) except -1:
     """Let a device use the memory of another one, where the hardware can; both are open."""
-    if link(one, other) == FAR:
+    if link_rank(one, other) == FAR:
         return 0
     before = push(one.context)
     code = call(host_nodes, cu.cuCtxEnablePeerAccess, other.context, 0)

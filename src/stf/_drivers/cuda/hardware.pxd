@@ -14,7 +14,8 @@ cdef class HardwareDriver(QueueDriver):
     cdef int open(self, Device gpu) except -1
     cdef Device opened(self, int ordinal)
     cdef Device numbered(self, int ordinal)
-    cpdef int distance(self, int source, int target) except -1
+    cdef int distance(self, int source, int target) except -1
+    cpdef object link(self, int source, int target)
     cdef int close_devices(self) except -1
     cpdef object fault(self)
     cdef int demand(self, cu.CUresult code, str call, int device) except -1

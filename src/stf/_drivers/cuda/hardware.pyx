@@ -9,14 +9,16 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport HOST, Device, allow, attribute, check, close_device, error_of, function_on, is_sticky
-from stf._drivers.cuda.devices cimport link, load_function, open_device, open_host_pool, open_peer, pop, push, report_loss
+from stf._drivers.cuda.devices cimport HOST, NEAR, Device, allow, attribute, check, close_device, error_of, function_on, is_sticky
+from stf._drivers.cuda.devices cimport link_rank, load_function, open_device, open_host_pool, open_peer, pop, push, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
 import threading
 
-from stf._drivers.cuda.devices import current_ordinal
+from stf._drivers.cuda.devices import current_ordinal, device_name
+from stf._port.links import HOST as HOST_LINK
+from stf._port.links import SAME_PLACE, THROUGH_HOST, peer_link
 from stf._support.sync import make_lock
 
 
@@ -114,12 +116,24 @@ cdef class HardwareDriver(QueueDriver):
         """The device with an ordinal."""
         return self.devices[[(<Device>device).ordinal for device in self.devices].index(ordinal)]
 
-    cpdef int distance(self, int source, int target) except -1:
+    cdef int distance(self, int source, int target) except -1:
+        """Return the class of a link: 0, from `NEAR` on, `HOST`, or `FAR`."""
         if source == target:
             return 0
         if source < 0 or target < 0:  # managed memory may be anywhere
             return HOST
-        return link(<Device>self.devices[source], <Device>self.devices[target])
+        return link_rank(<Device>self.devices[source], <Device>self.devices[target])
+
+    cpdef object link(self, int source, int target):
+        cdef int distance = self.distance(source, target)
+        if distance == 0:
+            return SAME_PLACE
+        if distance < HOST:
+            return peer_link(distance - NEAR)
+        return HOST_LINK if distance == HOST else THROUGH_HOST
+
+    def kind(self, int device):
+        return device_name((<Device>self.devices[device]).ordinal).removeprefix("NVIDIA ")
 
     cdef int close_devices(self) except -1:
         """Give back what opening them took."""
