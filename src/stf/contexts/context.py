@@ -90,9 +90,10 @@ def context(
         Threads that run bodies on the host; ``STF_CPU_WORKERS``, or one a core, by default. Bodies that wait, for a
         download or a device, can have more than there are cores.
     observe : bool or str
-        ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"cupti"``: both,
-        and the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a
-        profiler cannot run at the same time.
+        ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"durations"``:
+        keep how long tasks take, for `Context.calibrate`; so does True. ``"cupti"``: all of these, and
+        the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a profiler cannot run at
+        the same time.
     name : str, optional
         For messages and pictures.
 
