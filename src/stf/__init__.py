@@ -7,6 +7,7 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 from stf import config  # isort: split
 
 from stf._support import loader, tracebacks  # noqa: F401  # isort: split
+from stf.contexts.calibration import Calibration
 from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
 from stf.contexts.progress import progress
@@ -26,6 +27,7 @@ from stf.errors import (
     Error,
     OutOfMemoryError,
     PlaceError,
+    PlanError,
     TaskCancelledError,
     TaskFailedError,
     TaskStateError,
@@ -40,6 +42,7 @@ from stf.places.foreign import green_places
 from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid
+from stf.planning.plan import Plan, plan
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
 from stf.tasks.task import Task
@@ -49,6 +52,7 @@ from stf.values.reducers import Reducer, reducer
 __all__ = [
     "AccessError",
     "Accumulate",
+    "Calibration",
     "CaptureError",
     "CompositeData",
     "Condition",
@@ -65,6 +69,8 @@ __all__ = [
     "LogicalData",
     "OutOfMemoryError",
     "PlaceError",
+    "Plan",
+    "PlanError",
     "Read",
     "ReadWrite",
     "Reducer",
@@ -95,6 +101,7 @@ __all__ = [
     "mem",
     "null_partition",
     "par",
+    "plan",
     "progress",
     "reducer",
     "register_data_interface",

@@ -41,6 +41,7 @@ ROOMS = {  # from the ground up
     "data": "logical data",
     "graphs": "what users record",
     "contexts": "the face, which wires a backend to a driver",
+    "planning": "what a program would do on devices that are not here",
     "testing": "what someone who writes a driver runs",
     "stf": "the public names",
 }

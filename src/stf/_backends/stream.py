@@ -58,6 +58,7 @@ class StreamBackend(LanePort):
         self.name = "stream"
         self.is_lent = self.captured = False
         self.reads_back = driver.reads_back
+        self.values = driver.values
         self.records_late = driver.records_late
         self.staged = DIRECT
         self.capturable = 1 << 30
@@ -422,6 +423,11 @@ class StreamBackend(LanePort):
     def drain(self, slot):
         lane: Lane = self.lanes[slot]
         self.driver.drain(lane.stream)
+        return 0
+
+    def expect_block(self, slot, name, nbytes):
+        lane: Lane = self.lanes[slot]
+        self.driver.expect_block(lane.stream, name, nbytes)
         return 0
 
     def park(self, baton, timeout_s):

@@ -25,6 +25,7 @@ cdef class Driver:
     cdef public bint runs_inline
     cdef public str name
     cdef public object stamps
+    cdef public object values
     cdef public bint reads_back
     cdef public bint records_late
     cpdef int stream_create(self, int device) except -1

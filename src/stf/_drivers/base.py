@@ -7,6 +7,8 @@ kit in `stf.testing` on it.
 
 from __future__ import annotations
 
+import time
+
 try:
     import cython
 except ImportError:
@@ -59,6 +61,9 @@ class Driver:
         Tells when work on a stream ran, where bodies only enqueue: ``put(stream)`` is a number for the time at which
         the stream gets here, ``collect()`` reads what there is by now, ``time_ns(stamp)`` is on
         `time.perf_counter_ns`, or -1 where it is not known (yet).
+    values : dict or None
+        None where memory holds values and bodies are run. Else nothing is computed: the values that were given, by name
+        of data.
     reads_back : bool
         It has `begin_readback`; a driver around another has not.
     records_late : bool
@@ -67,6 +72,7 @@ class Driver:
 
     if not cython.compiled:
         reads_back = records_late = False
+        values = None
         home = 0
 
     def stream_create(self, device):
@@ -242,6 +248,10 @@ class Driver:
     def keep_alive(self, stream, what):
         """Keep an object alive until `stream` has done what it has now; under capture, as long as the graph lives."""
         raise NotImplementedError
+
+    def clock_ns(self):
+        """Return the time, on the clock of `time.perf_counter_ns`."""
+        return time.perf_counter_ns()
 
     def fault(self):
         """Return the error that has lost a device, as far as is known; None if all is well."""

@@ -20,6 +20,7 @@ cdef class Port:
     cdef readonly str name
     cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
     cdef readonly Links links  # what copies cost between data places
+    cdef readonly object values  # None where memory holds values; else those that were given, by name of data
     cdef readonly bint reads_back  # `begin_readback` may be asked
     cdef int writes  # of the slot that ends next: how many data it wrote, if it read none; else 0
     cdef int rewrites  # of the slot that begins next: how many data it writes that `rewritten` wrote last, unread since

@@ -18,6 +18,7 @@ class Port:
 
     if not cython.compiled:
         captured = reads_back = False
+        values = None
         writes = rewrites = rewritten = 0
 
     def begin(self, place, waits, kind):
@@ -182,6 +183,10 @@ class Port:
 
     def drain(self, slot):
         """Block the host until what is on the slot now is done."""
+        return 0
+
+    def expect_block(self, slot, name, nbytes):
+        """Know what the with-block is that is about to be entered on a slot; only where `values` is not None."""
         return 0
 
     def park(self, baton, timeout_s):

@@ -17,7 +17,7 @@ from stf._support import loader
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
 from stf._support.late_methods import LateMethod
-from stf.contexts import arguments, callers, ending, observing
+from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.resources import Resources
 from stf.data import creation, events, filling, freezing, reading, registry, waiting
 from stf.devices.make import devices_module, make_driver
@@ -34,6 +34,7 @@ from stf.tasks.task import ContextCore
 from stf.values.reducers import KEEP_PREVIOUS
 
 if TYPE_CHECKING:
+    from stf.contexts import calibration
     from stf.kernels import kernel_task, launch, launching, parallel_for
 
 __all__ = [
@@ -67,7 +68,8 @@ def context(
         Gather tasks and launch them as graphs, whenever something waits for their results.
     devices : str, sequence of int, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
-        own); by default that of `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
+        own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`); by default that of
+        `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
         A CUDA stream of yours. The work starts after everything that is on it now. Everything that you put there after
         `Context.finalize` comes after the work. The host waits for neither. The stream may be one that is being
@@ -124,7 +126,10 @@ def context(
         arguments.check_resources(resources)
     if arrays is not None:
         check_library(arrays)
-    if graph is None:
+    if planned.current:
+        caller, (spec, resources) = None, planned.current[-1].options(stream, graph, workers)
+        observe, workers = observe or planned.current[-1].observe, None
+    elif graph is None:
         caller, spec = callers.caller_of(stream, devices, resources)
     else:
         caller, spec = callers.filler_of(graph, devices, resources)
@@ -134,7 +139,10 @@ def context(
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     label = None if name is None else name_of(name)
     gathers = bool(use_graph) and graph is None
-    return Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
+    made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
+    if planned.current:
+        planned.current[-1].contexts.append(made)
+    return made
 
 
 class Context(Shown, ContextCore):
@@ -189,11 +197,13 @@ class Context(Shown, ContextCore):
         launch = launch.launch
         launch_kernel = launching.launch_kernel
         cuda_kernel = kernel_task.cuda_kernel
+        calibrate = calibration.calibrate
     else:
         parallel_for = LateMethod("stf.kernels.parallel_for", "parallel_for")
         launch = LateMethod("stf.kernels.launch", "launch")
         launch_kernel = LateMethod("stf.kernels.launching", "launch_kernel")
         cuda_kernel = LateMethod("stf.kernels.kernel_task", "cuda_kernel")
+        calibrate = LateMethod("stf.contexts.calibration", "calibrate")
 
     # graphs
     task_graph = graphs.task_graph
@@ -282,7 +292,7 @@ class Context(Shown, ContextCore):
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
-        engine.validate = config.validate or config.hostile is not None
+        engine.validate = (config.validate or config.hostile is not None) and driver.values is None
         if not engine.validate and caller is None:
             for pool in engine.coherency.pools:
                 pool.most_spare = MOST_SPARE

@@ -62,7 +62,7 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     if observe in (True, "trace", "cupti"):
         from stf.observe.trace import TraceRecorder
 
-        context._trace = recorder = TraceRecorder()
+        context._trace = recorder = TraceRecorder(context._driver.clock_ns)
         if context._driver.stamps is None:
             context._driver.watch_copies(
                 lambda number, device, thread, start, end: recorder.ran(

@@ -21,6 +21,7 @@ class WrappingDriver(Driver):
         self.runs_inline = inner.runs_inline
         self.name = inner.name
         self.stamps = inner.stamps
+        self.values = inner.values
         self.records_late = inner.records_late
 
     def __getattr__(self, name: str) -> Any:
