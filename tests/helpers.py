@@ -26,6 +26,7 @@ import scipy.sparse
 import stf
 
 QUICK = bool(os.environ.get("STF_TEST_QUICK"))  # `make test`: less of what repeats itself
+ON_CUDA = bool(os.environ.get("STF_TEST_DEVICES"))  # the tests run on CUDA devices, or on the stand-in
 
 
 def on_stand_in() -> bool:

@@ -17,6 +17,7 @@ part-properties := tests/properties
 # what no other part names
 part-rest := $(filter-out $(addprefix tests/,conformance fakecuda examples pure properties stress),$(patsubst %/,%,$(wildcard tests/*/)))
 part-errors := tests/errors
+part-compat := tests/compat
 part-programs := tests/properties/test_programs.py tests/properties/test_graph_programs.py
 part-devices := $(addprefix tests/multigpu/,test_places.py test_current.py test_grids.py) \
   tests/examples/test_examples.py::test_numbered_example_on_gpus
@@ -24,7 +25,7 @@ part-devices := $(addprefix tests/multigpu/,test_places.py test_current.py test_
 COMPILED := $(addprefix compiled-,examples pure fakecuda-g-z fakecuda-a-f properties rest $(CONFORMANCE))
 UNCOMPILED := $(addprefix uncompiled-,properties pure $(CONFORMANCE))
 UNCOMPILED_QUICK := $(addprefix uncompiled-,$(CONFORMANCE) loader)
-STAND_IN := $(addprefix stand-in-,$(CONFORMANCE) programs devices errors)
+STAND_IN := $(addprefix stand-in-,$(CONFORMANCE) programs devices errors compat)
 .PHONY: $(COMPILED) $(UNCOMPILED) uncompiled-loader $(STAND_IN)
 
 $(filter compiled-fakecuda%,$(COMPILED)): fakecuda # they use what it built

@@ -207,7 +207,7 @@ def making_costs(ctx: Any, recorded: Callable[[int], Any]) -> dict[str, tuple[fl
         host().library.raw_graph_making(n, made_by_hand)
         for case, cost in zip(by_hand, made_by_hand, strict=True):
             by_hand[case].append(cost)
-    made, updated, *_ = ctx._driver.graph_statistics()
+    made, updated, *_ = ctx._driver.graphs.statistics()
     assert made >= REPEAT and updated >= REPEAT, (made, updated)
     return {case: (statistics.median(costs), statistics.median(by_hand[case])) for case, costs in times.items()}
 

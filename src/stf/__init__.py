@@ -7,6 +7,8 @@ the data. The first page: `context`, `logical_data`, `task`, ``.on``, `wait`.
 from stf import config  # isort: split
 
 from stf._support import loader, tracebacks  # noqa: F401  # isort: split
+
+from stf import placement  # isort: skip
 from stf.contexts.calibration import Calibration
 from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
@@ -17,6 +19,7 @@ from stf.data.composite import CompositeData, register_data_interface
 from stf.data.events import Event
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
+from stf.data.partitioned import DataPart, PartitionedData
 from stf.data.raw_view import view
 from stf.errors import (
     AccessError,
@@ -38,13 +41,16 @@ from stf.graphs.task_graph import TaskGraph
 from stf.kernels.foreign_kernels import kernel
 from stf.kernels.hierarchy import con, hw_scope, mem, par
 from stf.kernels.index_spaces import box
+from stf.places.evaluation import Evaluation
 from stf.places.foreign import green_places
 from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid
+from stf.places.structured import partition
 from stf.planning.plan import Plan, plan
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
+from stf.tasks.new_data import Like, New
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
 from stf.values.reducers import Reducer, reducer
@@ -59,15 +65,20 @@ __all__ = [
     "Context",
     "ContextClosedError",
     "ContextMismatchError",
+    "DataPart",
     "DataPlace",
     "DriverError",
     "Error",
+    "Evaluation",
     "Event",
     "ExecPlace",
     "Frozen",
     "Grid",
+    "Like",
     "LogicalData",
+    "New",
     "OutOfMemoryError",
+    "PartitionedData",
     "PlaceError",
     "Plan",
     "PlanError",
@@ -101,6 +112,8 @@ __all__ = [
     "mem",
     "null_partition",
     "par",
+    "partition",
+    "placement",
     "plan",
     "progress",
     "reducer",

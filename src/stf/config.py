@@ -22,6 +22,7 @@ devices: str | None
 pure: bool
 blocking: bool
 validate: bool
+nan: bool
 cpu_workers: int | None
 limit_blas: bool
 memory_limit: int | None
@@ -103,6 +104,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("pure", "flag", False, "load every module of stf from its .py, uncompiled"),
     Setting("blocking", "flag", False, "run each task inside the call that submits it"),
     Setting("validate", "flag", False, "check the engine after each step, and what the bodies do to their data"),
+    Setting("nan", "flag", False, "fail the first task that writes a NaN or an infinity which its inputs had not"),
     Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
     Setting(
         "limit_blas",

@@ -21,6 +21,7 @@ from stf._drivers.wrappers.hostile import HostileDriver
 from stf._drivers.wrappers.recording import Recording, RecordingDriver
 from stf._testing.order import OrderError
 from stf._testing.order import check_order as _check_order
+from stf.contexts.arguments import how_placed
 from stf.contexts.context import Context
 from stf.devices.make import cuda_devices, make_driver
 from stf.devices.spec import parse_devices
@@ -98,7 +99,8 @@ def context(
         if hostile is not None:
             driver = HostileDriver(driver, hostile, fail_alloc=fail_alloc, fail_copy=fail_copy)
     recorded = RecordingDriver(driver, recording)
-    result = _RecordedContext(spec, driver=recorded, **options)
+    place, rule = how_placed(options.pop("place", None), options.pop("placement", None))
+    result = _RecordedContext(spec, driver=recorded, place=place, rule=rule, **options)
     result.driver = recorded
     result.recording = recorded.recording
     result.engine.observe(recorded.recording)

@@ -15,6 +15,11 @@ import pytest
 from helpers import increment, is_read_only, move, queued
 
 import stf
+from stf._drivers.wrappers.wrapping import WrappingDriver
+from stf.contexts.context import Context
+from stf.devices.make import make_driver
+from stf.devices.spec import parse_devices
+from stf.values.reducers import Reducer
 
 RNG = np.random.default_rng(7)
 
@@ -693,3 +698,52 @@ def test_tiles_are_a_with_block(ctx):
         raise ZeroDivisionError
     increment(lX)
     assert lX.numpy().tolist() == [[2, 2, 3, 3]] * 2 + [[3, 3, 2, 2]] * 2 and len(row) == 2
+
+
+class Counting(WrappingDriver):
+    """Counts the bodies that it is given."""
+
+    called = 0
+
+    def call(self, stream, body):
+        self.called += 1
+        return self.inner.call(stream, body)
+
+
+@pytest.mark.parametrize("hostile", [None, 5])
+def test_a_few_bytes_are_filled_without_a_worker(hostile, monkeypatch):
+    """What is large, and what takes over memory that is in use, is filled by a worker; the values are the same."""
+    monkeypatch.setattr(stf.config, "hostile", hostile)
+    spec = parse_devices("cpu:2")
+    driver = Counting(make_driver(spec))
+    with Context(spec, driver=driver) as ctx:
+        small = [ctx.logical_data_full(8, 3.0) if i % 2 else ctx.logical_data_zeros(8) for i in range(20)]
+        for data in small:
+            increment(data)
+        assert [data.numpy().tolist() for data in small] == [[4.0] * 8 if i % 2 else [1.0] * 8 for i in range(20)]
+        assert driver.called == 20
+        large = ctx.logical_data_zeros(1 << 16)
+        increment(large)
+        assert large.numpy().min() == large.numpy().max() == 1.0
+        assert driver.called == 22
+        for _ in range(50):  # each takes over the memory of the one before, which is still written
+            again = ctx.logical_data_zeros(8)
+            increment(again)
+            increment(again)
+        assert again.numpy().tolist() == [2.0] * 8
+
+
+def test_a_fill_that_fails_leaves_the_context_usable(monkeypatch):
+    """The task did not begin, and the next one that uses the data fills them."""
+
+    def without_memory(self, array):
+        raise MemoryError("on purpose")
+
+    with stf.context(devices="cpu:1") as ctx:
+        data = ctx.logical_data_zeros(4)
+        with monkeypatch.context() as patched:
+            patched.setattr(Reducer, "fill", without_memory)
+            with pytest.raises(MemoryError, match="on purpose"):
+                increment(data)
+        increment(data)
+        assert data.numpy().tolist() == [1.0] * 4

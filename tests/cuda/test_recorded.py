@@ -445,7 +445,7 @@ def test_a_graph_with_ever_other_data(ctx):
         other[...] = 0
         smooth_on_host(np.full(32, 5.0), other)
         assert np.allclose(pairs[i][0].numpy(), one) and np.allclose(pairs[i][1].numpy(), other), i
-        made.append(ctx._driver.graph_statistics()[:2])
+        made.append(ctx._driver.graphs.statistics()[:2])
     assert made[4] == made[-1], made
 
 

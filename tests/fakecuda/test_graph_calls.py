@@ -83,7 +83,7 @@ def test_graph_contexts_and_scopes_have_bodies_as_nodes(run):
                 scale(x)
                 ctx.synchronize()
             assert fakecuda.calls("cuGraphLaunch") == 5
-            assert ctx._driver.graph_statistics()[1] == 4
+            assert ctx._driver.graphs.statistics()[1] == 4
         want = 64.0
         for k in range(5):
             want = (want / 2 + k) / 2

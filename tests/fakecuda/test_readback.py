@@ -49,7 +49,7 @@ def test_a_content_that_looks_like_none_is_read_back(run):
                 for _ in range(20):
                     fill(lX, content.flat[0])
                     assert np.array_equal(ctx.wait(lX), content)
-                assert ctx.engine.root.reads_back
+                assert ctx.engine.root.readback is not None
                 assert ctx.statistics().allocations.get("host", 0) == 0  # it has no replica
         nothing_left()
 

@@ -71,7 +71,7 @@ def test_nodes_on_both_are_changed_for_other_data(ctx):
             array *= value
             array += value * 2
             assert np.array_equal(known.numpy(), array), i
-        made.append(ctx._driver.graph_statistics()[:2])
+        made.append(ctx._driver.graphs.statistics()[:2])
     assert g._recording.graph.refusal is None and made[4] == made[-1], made
 
 

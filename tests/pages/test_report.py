@@ -359,17 +359,15 @@ def test_one_worker_takes_as_long_as_all_work_and_copies(
 ) -> None:
     """Twenty tasks, each behind a copy that waited for those before it, on two threads."""
     for number in range(20):
-        program.tell(
-            number, "operation", "copy", number, f"data{number}", "host", "device(0)", 800, number + 1, number + 1, ()
-        )
+        came_in = Operation("copy", number, f"data{number}", "host", "device(0)", 800, number + 1, number + 1, ())
+        program.tell(number, "operation", came_in)
         program.task(number, "step", (number, 3))
     for number in range(20):
         begin, worker = number // 2 * 4_000 + 1_000, number % 2
         program.tell(99, "ran", 0, "copy", 0, worker, begin, begin + 1_000, "copy", number + 1)
         program.tell(99, "ran", number + 1, "step", 0, worker, begin + 1_000, begin + 4_000, "task")
-    program.tell(
-        90_000, "operation", Operation("copy", 19, "data19", "device(0)", "host", 800, 0, 21, (20,))
-    )  # to write it back
+    written_back = Operation("copy", 19, "data19", "device(0)", "host", 800, 0, 21, (20,))
+    program.tell(90_000, "operation", written_back)
     program.tell(99, "ran", 0, "copy", -1, 0, 91_000, 96_000, "copy", 21)
     page = open_page(program.page(tmp_path / "threads.html"))
     page.click("#tab-whatIf")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 
 import stf
 import stf._engine.lifetime
@@ -83,6 +84,7 @@ def chosen_devices(asked):
 
 DEVICES = chosen_devices(os.environ.get("STF_TEST_DEVICES", "cpu"))
 ON_CUDA = DEVICES[0].startswith("cuda")
+PLACE = os.environ.get("STF_TEST_PLACE")  # "auto": the places of tasks are chosen, by rules of all kinds
 _shared = [None]
 
 
@@ -151,3 +153,18 @@ def settings(**values):
     finally:
         for name, value in before.items():
             setattr(config, name, value)
+
+
+def placed(seed):
+    """Return what a context is opened with whose tasks have a place that is chosen, by some rule; else nothing.
+
+    A function that chooses at random is a rule, too.
+    """
+    rng = random.Random(seed + 1)
+    rules = [
+        stf.placement.eft(),
+        stf.placement.eft(move_weight=rng.choice([0.0, 1.0, 4.0])),
+        stf.placement.owner(),
+        lambda task, places: rng.choice(places),
+    ]
+    return {"place": "auto", "placement": rng.choice(rules)} if PLACE == "auto" else {}

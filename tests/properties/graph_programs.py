@@ -21,8 +21,9 @@ import sys
 import time
 from typing import NamedTuple
 
+import drivers
 import numpy as np
-from drivers import ON_CUDA, shared_resources
+from drivers import ON_CUDA, placed, shared_resources
 
 import stf
 from stf._recording import device_graphs
@@ -271,6 +272,8 @@ class Emitter:
             self.do(other)
 
     def place(self, p):
+        if drivers.PLACE == "auto" and p % 3:
+            return stf.exec_place.auto()
         return self.ctx.devices[p % len(self.ctx.devices) if self.spread else 0]
 
     def mix(self, p, i, j, c):
@@ -485,7 +488,7 @@ def run_program(seed):
     way = rng.choice(["graph", "graph", "plain", "scope", "replay", "replay"])
     program = tree(rng, arrays, scalars, 3, frozenset(), host, rng.random() < 0.5)
     resources = shared_resources() if ON_CUDA and rng.random() < 0.5 else None
-    with stf.context(devices=devices, use_graph=rng.random() < 0.3, resources=resources) as ctx:
+    with stf.context(devices=devices, use_graph=rng.random() < 0.3, resources=resources, **placed(seed)) as ctx:
         data = [ctx.logical_data(a) for a in mine]
         counters = [ctx.logical_data_zeros((), np.int64) for _ in range(scalars + 1)]  # the last is of no loop
         nodes = rng.choice([range(0), range(3), range(7), range(7)])

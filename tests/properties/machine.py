@@ -6,7 +6,17 @@ import contextlib
 import random
 
 import numpy as np
-from drivers import DEVICES, ON_CUDA, device_count, leave_behind, make_driver, settings, settle, shared_resources
+from drivers import (
+    DEVICES,
+    ON_CUDA,
+    device_count,
+    leave_behind,
+    make_driver,
+    placed,
+    settings,
+    settle,
+    shared_resources,
+)
 from model import Boom, Model, any_tile, same
 
 import stf
@@ -47,6 +57,7 @@ class Machine(Model):
             self.driver = make_driver(self.devices, self.hostile, self.workers, self.limit if self.bounded else 0)
             if ON_CUDA:
                 options["resources"] = shared_resources()
+        options |= placed(seed)
         recording = make_recording(self.driver)
         self.scoped = seed % 8 == 5 and shared is None and recording is None
         with settings(blocking=self.blocking, validate=self.validate):

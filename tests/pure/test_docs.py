@@ -37,6 +37,7 @@ NEEDS = re.compile(r"# needs (a GPU|torch)")
 PRIVATE = {
     "DataPlace": {"index", "kind"},
     "DriverError": {"call", "code", "name", "place", "tasks"},
+    "Evaluation": {"count", "index"},
     "access_mode": set(dir(int)) | set(vars(stf.access_mode)),
     "hw_scope": set(dir(int)) | set(vars(stf.hw_scope)),
 }
@@ -142,10 +143,13 @@ def public_names() -> list[str]:
             if inspect.isclass(thing):
                 inherited = set(dir(BaseException if issubclass(thing, BaseException) else object))
                 found = shown.get(thing) or sorted(set(dir(thing)) - inherited - PRIVATE.get(name, set()))
+                if issubclass(thing, stf.LogicalData) and thing is not stf.LogicalData:
+                    found = [member for member in found if member in vars(thing)]  # the others stand with their class
                 names += [f"{name}.{member}" for member in found if not member.startswith("_")]
-    return [*names, "config.show", "config.reload", "config.check"]
+    return [*names, *MEMBERS]
 
 
+MEMBERS = ["config.show", "config.reload", "config.check", *(f"placement.{name}" for name in stf.placement.__all__)]
 PUBLIC = public_names()
 
 

@@ -107,6 +107,8 @@ class World:
         self.ctx, self.other, self.closed = ctx, other, closed = [self.open() for _ in range(3)]
         self.late, self.late_scalar = closed.logical_data_zeros(3), closed.logical_data_zeros(())
         self.late_parts = closed.logical_data(Pair(2))
+        place = stf.data_place.composite(closed.devices, stf.partition("blocked"))
+        self.late_cut = closed.logical_data(np.zeros(4), data_place=place)
         closed.finalize()
         self.x, self.y = ctx.logical_data(np.zeros(3)), ctx.logical_data_zeros(3)
         self.four, self.integers = ctx.logical_data_zeros(4), ctx.logical_data_zeros(3, np.int8)
@@ -117,6 +119,8 @@ class World:
         self.whole = ctx.logical_data(np.zeros(4))
         self.tiles = self.whole.tiles(2)
         self.parts, self.fixed_parts = ctx.logical_data(Pair(2)), ctx.logical_data(Pair(2), readonly=True)
+        self.place = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
+        self.cut = ctx.logical_data(np.zeros(4), data_place=self.place)
         self.theirs, self.their_scalar = other.logical_data_zeros(3), other.logical_data_zeros(())
 
     def open(self, **options: Any) -> stf.Context:
@@ -341,6 +345,33 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "ContextClosedError": lambda w: (f := w.ctx.freeze(w.x), w.ctx.finalize(), f.unfreeze()),
     },
     "Frozen.get": {"PlaceError": lambda w: w.ctx.freeze(w.x).get(stream=5)},
+    "DataPart.read": {
+        "TypeError": lambda w: w.cut.parts[0].read("gpu"),
+        "ValueError": lambda w: w.cut.parts[0].read(halo=3),
+        "AccessError": lambda w: (
+            w.ctx.task(w.cut.parts[0].read())(lambda a: None),
+            graph := w.ctx.task_graph(),
+            in_block(graph, lambda: w.ctx.task(w.cut.parts[0].rw())(lambda a: None)),
+            w.cut.parts[0].read(halo=1),
+            graph,
+        ),
+        "TaskStateError": lambda w: in_block(w.ctx.task(w.cut.parts[0].rw()), lambda: w.cut.parts[0].read(halo=1)),
+    },
+    **{
+        f"DataPart.{verb}": {
+            "AccessError": lambda w, verb=verb: getattr(w.cut.parts[0], verb)(halo=1),
+            "TypeError": lambda w, verb=verb: getattr(w.cut.parts[0], verb)("gpu"),
+        }
+        for verb in ("write", "rw")
+    },
+    "DataPart.accept": {"ContextClosedError": lambda w: w.late_cut.parts[0].accept()},
+    "PartitionedData.accept": {"ContextClosedError": lambda w: w.late_cut.accept()},
+    "PartitionedData.ready": {"ContextClosedError": lambda w: w.late_cut.ready()},
+    "PartitionedData.release": {
+        "AccessError": lambda w: (lent := w.ctx.freeze(w.cut), w.cut.release(), lent),
+        "TaskStateError": lambda w: in_block(w.ctx.task(w.cut.parts[0].rw()), w.cut.release),
+        "ContextClosedError": lambda w: w.late_cut.release(),
+    },
     "LogicalData.read": {"TypeError": lambda w: w.x.read("gpu")},
     **{
         f"{owner}.{name}": {
@@ -423,6 +454,8 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         **cases_of_data("task", lambda w, x: increment(x) if x is not w.theirs else two_data(w.x, x)),
         "ContextClosedError": lambda w: increment(w.late),
     },
+    "Like": {"TypeError": lambda w: stf.Like[3]},
+    "New": {"TypeError": lambda w: stf.New["m,k"]},
     "Context.task": {
         "TypeError": lambda w: w.ctx.task(0, 1, w.x.rw()),
         "PlaceError": lambda w: w.ctx.task(GONE, w.x.rw()),
@@ -533,6 +566,13 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         }
         for space in ("exec_place", "data_place")
     },
+    **{
+        f"placement.{rule}": {
+            "TypeError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight="2"),
+            "ValueError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight=-1),
+        }
+        for rule in ("eft", "owner")
+    },
     "exec_place.n_devices": {
         "TypeError": lambda w: stf.exec_place.n_devices("a"),
         "PlaceError": lambda w: stf.exec_place.n_devices(0),
@@ -549,6 +589,13 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TypeError": lambda w: w.ctx.devices.reshape("a"),
         "ValueError": lambda w: w.ctx.devices.reshape(-2),
     },
+    "Grid.collapse_axes": {"IndexError": lambda w: w.ctx.devices.collapse_axes(0, 1)},
+    "data_place.composite": {
+        "TypeError": lambda w: stf.data_place.composite(w.ctx.devices, 3),
+        "PlaceError": lambda w: stf.data_place.composite(stf.exec_place.grid([stf.exec_place.current_device()])),
+    },
+    "data_place.replicated": {"TypeError": lambda w: stf.data_place.replicated(0)},
+    "partition": {"TypeError": lambda w: stf.partition(3), "ValueError": lambda w: stf.partition("rows")},
     "Grid.with_partition": {"TypeError": lambda w: w.ctx.devices.with_partition(3)},
     "Grid.affine_data_place": {"PlaceError": lambda w: w.ctx.devices.affine_data_place},
     "Grid.parts": {

@@ -109,5 +109,11 @@ def test_public_callables_have_signatures() -> None:
 
 
 def test_a_context_is_one_class() -> None:
-    """It binds what the modules of its subjects define; what a context has lies in its base."""
-    assert [base.__name__ for base in stf.Context.__mro__] == ["Context", "Shown", "ContextCore", "object"]
+    """It binds what the modules of its subjects define; what a context has lies in its bases."""
+    assert [base.__name__ for base in stf.Context.__mro__] == [
+        "Context",
+        "Shown",
+        "ContextCore",
+        "PlacingContext",
+        "object",
+    ]

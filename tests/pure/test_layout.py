@@ -36,6 +36,7 @@ ROOMS = {  # from the ground up
     "_recording": "keeps tasks instead of running them, and launches them",
     "values": "what is known later: parameters, expressions, conditions, containers",
     "places": "where tasks run and where data are",
+    "placement": "chooses where tasks run that name no place",
     "tasks": "a function or a block, and its data",
     "kernels": "a kernel as a task",
     "data": "logical data",
@@ -44,6 +45,7 @@ ROOMS = {  # from the ground up
     "planning": "what a program would do on devices that are not here",
     "testing": "what someone who writes a driver runs",
     "stf": "the public names",
+    "compat": "other libraries' names over the public ones",
 }
 ORDER = list(ROOMS)
 ENGINE = ROOT / "_engine"
@@ -57,8 +59,8 @@ KNOW_OPCODES = {"_support/code_facts.py", "_support/code_writing.py"}
 # Fields of the engine: the rooms beside `_engine` that read each, and the modules that set it.
 READ_BY = {
     "port": "_drivers _recording contexts data interop kernels tasks",
-    "root": "_recording data graphs kernels places tasks",
-    "coherency": "_recording contexts data tasks",
+    "root": "_recording data graphs kernels placement places tasks",
+    "coherency": "_recording contexts data placement tasks",
     "gate": "_recording contexts data graphs tasks",
     "dropped": "_recording data graphs",
     "deferred": "_recording graphs",
@@ -69,8 +71,10 @@ READ_BY = {
     "closed": "_recording contexts data graphs tasks",
     "ending": "_recording contexts graphs",
     "arrays": "contexts tasks",
-    "observer": "contexts tasks",
-    "validate": "_recording contexts data kernels tasks",
+    "observer": "contexts placement tasks",
+    "validate": "_recording contexts data tasks",
+    "watches": "contexts kernels tasks",
+    "wants_finite": "contexts graphs tasks",
     "blocking": "_recording contexts graphs",
     "scope": "_recording _support contexts data graphs kernels observe tasks",
     "root_scope": "_recording graphs",
@@ -78,7 +82,7 @@ READ_BY = {
     "gathering": "contexts data graphs tasks",
     "make_graph_port": "contexts graphs",
     "ask_producer": "_recording contexts",
-    "places": "_recording _support contexts data graphs interop kernels places tasks",
+    "places": "_recording _support contexts data graphs interop kernels placement places tasks",
     "kinds": "contexts",
     "next_data": "_recording graphs tasks",
     "next_task": "contexts",
@@ -96,6 +100,8 @@ SET_BY = {
     "ending": "contexts.ending",
     "arrays": "contexts.context",
     "validate": "contexts.context",
+    "watches": "contexts.context",
+    "wants_finite": "contexts.context",
     "blocking": "contexts.context",
     "scope": "_recording.recordings",
     "launching": "_recording.launches",
@@ -293,6 +299,21 @@ def test_one_room_knows_the_opcodes_of_python() -> None:
     for path in [path for path in SOURCES if relative(path) not in KNOW_OPCODES]:
         assert not {"dis", "opcode"} & {i.module for i in imports(path)}, relative(path)
         assert not opcodes.findall(path.read_text()), relative(path)
+
+
+def test_only_placing_and_the_engine_say_where_a_task_runs() -> None:
+    """So a place can be chosen in one spot, and nothing moves a task whose arrays were made."""
+    own = {"Task", "TaskCore"}  # other classes have a field of this name, too: they set their own
+    for path in [p for p in MODULES if p.parent != ENGINE and relative(p) != "tasks/placing.py"]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            fields = [n for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "where"]
+            if isinstance(node, ast.ClassDef):
+                found = [f for f in fields if isinstance(f.ctx, ast.Store) and node.name in own]
+            else:
+                found = [
+                    f for f in fields if isinstance(f.ctx, ast.Store) and ast.unparse(f.value) not in ("self", "copy")
+                ]
+            assert not found, f"{relative(path)}:{found[0].lineno}"
 
 
 def test_extensions_of_a_library_are_imported_inside_functions() -> None:

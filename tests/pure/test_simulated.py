@@ -85,13 +85,13 @@ def test_copies_into_a_device_follow_each_other_and_those_into_others_do_not() -
         step(ctx, 0, *[x.read() for x in data])
         step(ctx, 1, *[x.read() for x in data])
         ctx.synchronize()
-        assert ctx._driver.now == pytest.approx(4 * LATENCY + STEP)
+        assert ctx._driver.now == pytest.approx(5 * LATENCY + STEP)  # device 1 reads from its peer, one copy later
 
 
 def test_the_host_has_as_many_workers_as_it_is_given() -> None:
     with opened("1xH200") as ctx:
         for _ in range(6):
-            ctx.host_launch(ctx.logical_data_empty(N).write())(lambda x: None)
+            ctx.host_launch(ctx.logical_data_empty(N).write())(lambda x: x + 1)
         ctx.synchronize()
         assert ctx._driver.now == pytest.approx(3 * STEP)
 
@@ -112,7 +112,7 @@ def test_handles_are_done_when_the_clock_says_so() -> None:
     with opened("1xH200") as ctx:
         x = ctx.logical_data_empty(N)
         task = ctx.task(0, x.write(), name="one")
-        task(lambda x: None)
+        task(lambda x: x + 1)
         ctx.submit()
         assert task.result() is None and task.done() and ctx._driver.now == pytest.approx(STEP)
 
@@ -302,7 +302,7 @@ def test_tasks_that_never_end_do_not_block_for_ever() -> None:
     with opened("1xH200") as ctx:
         event = ctx.event()
         x = ctx.logical_data_empty(N)
-        ctx.task(0, x.write(), after=event)(lambda x: None)
+        ctx.task(0, x.write(), after=event)(lambda x: x + 1)
         threading.Timer(0.05, event.set).start()
         ctx.synchronize()
         assert ctx._driver.now == pytest.approx(STEP)

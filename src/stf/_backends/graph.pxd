@@ -2,12 +2,13 @@ from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet, LANE_SHIFT
 from stf._port.replicas cimport Replica
 from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
+from stf._port.callers cimport Callers
 from stf._port.port cimport Port
+from stf._port.recording_port cimport RecordingPort
 from stf._support.untracked cimport untrack_tuple
 
-cdef class GraphBackend(Port):
+cdef class GraphBackend(RecordingPort):
     cdef readonly Port root
-    cdef readonly Program program
     cdef Numbers lanes
     cdef Numbers last_on_lane
     cdef list slots
@@ -39,8 +40,6 @@ cdef class GraphBackend(Port):
     cpdef bint may_use(self, int place, Replica replica) except -1
     cdef int enter(self, int slot) except -1
     cdef object stream(self, int slot)
-    cpdef int wait_on_external(self, int slot, int64_t pointer) except -1
-    cpdef int signal_external(self, int slot, int64_t pointer) except -1
     cpdef int drain(self, int slot) except -1
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
@@ -49,3 +48,8 @@ cdef class GraphBackend(Port):
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef bint done(self, int64_t event) noexcept
     cdef object runners(self, EventSet events, int slot)
+
+cdef class OutsideStreams(Callers):
+    cpdef int64_t arrive(self, int place, int64_t pointer) except -1
+    cpdef int wait_on(self, int slot, int64_t pointer) except -1
+    cpdef int signal(self, int slot, int64_t pointer) except -1

@@ -12,8 +12,9 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._port.port import Port
+from stf._port.callers import Callers
 from stf._port.programs import CaptureChain, Numbers, OpenNode, Program
+from stf._port.recording_port import RecordingPort
 from stf.errors import CaptureError
 
 if not cython.compiled:
@@ -26,7 +27,7 @@ MAX_LANES = (1 << 19) - 1
 CAPTURE_CHAINS = 64  # by place: as many as a place has streams
 
 
-class GraphBackend(Port):
+class GraphBackend(RecordingPort):
     """Slots become the nodes of a program.
 
     Parameters
@@ -40,6 +41,7 @@ class GraphBackend(Port):
         self.root = root
         self.links = root.links
         self.program = Program()
+        self.callers = OUTSIDE_STREAMS
         self.lanes = Numbers()  # of each node
         self.last_on_lane = Numbers()
         self.slots = []
@@ -47,7 +49,6 @@ class GraphBackend(Port):
         self.chains = {}  # by place; the one that was taken last comes last
 
     def node_of(self, event):
-        """The number of the node that ends with `event`."""
         node: cython.longlong = (event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)) - 1
         if node >= self.program.count or self.lanes.items[node] != event >> LANE_SHIFT:
             raise CaptureError("it would wait for work that is no part of the graph")
@@ -157,21 +158,15 @@ class GraphBackend(Port):
         return self.program.put_launch(node, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
 
     def put_pointer(self, slot, offset, replica):
-        """Say that an argument of the next launch on a slot is the address of a replica."""
         return self.program.put_pointer(offset, replica)
 
     def vary_launch(self, slot, arguments):
-        """Let `arguments` say, at each launch, those of the kernel that was put on a slot last."""
         return self.program.vary_launch(self.slots[slot], arguments)
 
     def call(self, slot, body):
         return self.put(slot, (CALL, body))
 
     def run(self, slot, operation):
-        """Run a nested program when the slot gets there.
-
-        That is (RUN, routine, values that it was given or None, an outcome of its own or None, outcomes of its inputs).
-        """
         values = operation[2]
         self.program.variants += values is not None and any([hasattr(v, "value_in") for v in values.values()])
         return self.put(slot, operation)
@@ -193,8 +188,10 @@ class GraphBackend(Port):
         if not self.root.enqueues(node.place):
             return None
         if node.capture is None:
+            if self.root.captures is None:
+                raise CaptureError("its device has no graphs")
             chain = self.chain_for(node)
-            node.capture = self.root.begin_capture(node.place, chain.owner)
+            node.capture = self.root.captures.begin(node.place, chain.owner)
             chain.owner = node.capture.owner
             chain.open = True
             node.chain = chain
@@ -241,7 +238,6 @@ class GraphBackend(Port):
         return captured
 
     def drop_capture(self, slot):
-        """Forget what a body has put on its stream so far."""
         try:
             self.close_capture(self.slots[slot])
         except CaptureError:
@@ -261,16 +257,9 @@ class GraphBackend(Port):
         return 0
 
     def capture_again(self, slot, again):
-        """Say how what is captured on a slot is captured for other values of parameters, or other data."""
         node: OpenNode = self.slots[slot]
         node.again = again
         return 0
-
-    def wait_on_external(self, slot, pointer):
-        raise CaptureError("it comes after work on a stream that is no part of the graph")
-
-    def signal_external(self, slot, pointer):
-        raise CaptureError("work on a stream that is no part of the graph would come after it")
 
     def drain(self, slot):
         raise CaptureError(
@@ -302,3 +291,19 @@ class GraphBackend(Port):
 
     def runners(self, events, slot):
         return ()
+
+
+class OutsideStreams(Callers):
+    """Streams of others, which are no part of a recording: nothing in it can wait for them, nor they for it."""
+
+    def arrive(self, place, pointer):
+        raise CaptureError("it comes after work on a stream that is no part of the graph")
+
+    def wait_on(self, slot, pointer):
+        raise CaptureError("it comes after work on a stream that is no part of the graph")
+
+    def signal(self, slot, pointer):
+        raise CaptureError("work on a stream that is no part of the graph would come after it")
+
+
+OUTSIDE_STREAMS = OutsideStreams()

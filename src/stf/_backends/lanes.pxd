@@ -36,9 +36,11 @@ cdef class LanePort(Port):
     cdef list widths
     cdef list pools
     cdef int width
+    cdef readonly bint is_lent  # the work is between that of a caller's stream, which nobody waits for
     cdef readonly int64_t start_event  # the event that every lane starts after; 0 for none
     cdef int start_at_origin(self, Lane lane) except -1
     cdef int copy_width
+    cdef int lend(self, bint captured, int staged) except -1
     cdef int add_pools(self, int width) except -1
     cdef LanePool add_pool(self, int place, int kind)
     cpdef int add_place(self, int device, object foreign_handle) except -1
@@ -66,3 +68,4 @@ cdef class LanePort(Port):
     cdef int tails_at(self, int place, EventSet into) except -1
     cpdef list lanes_at(self, int place)
     cdef bint done(self, int64_t event) noexcept
+    cpdef int place_in_flight(self, int64_t event) except -2

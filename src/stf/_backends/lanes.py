@@ -87,7 +87,13 @@ class LanePool:
 
 
 class LanePort(Port):
-    """A port made of lanes; subclasses say what a lane, a wait and a record are."""
+    """A port made of lanes; subclasses say what a lane, a wait and a record are.
+
+    Attributes
+    ----------
+    is_lent : bool
+        The work is between that of a caller's stream, which nobody waits for.
+    """
 
     def __init__(self, places, width, copy_width=1):
         self.links = Links()  # all alike, until a subclass has a driver
@@ -97,7 +103,7 @@ class LanePort(Port):
         self.copy_width = copy_width
         self.widths = []
         self.pools = []
-        self.records_late = False
+        self.records_late = self.is_lent = False
         for _ in range(places):
             self.add_pools(width)
 
@@ -141,6 +147,10 @@ class LanePort(Port):
 
     def progress(self, lane):
         return lane.done
+
+    def lend(self, captured, staged):
+        """Work between that of a caller's stream from now on, which may be captured with its copies `staged`."""
+        raise NotImplementedError
 
     # -- the port ----------------------------------------------------------------------------------------------
 
@@ -232,6 +242,11 @@ class LanePort(Port):
         lane: Lane = self.lanes[event >> LANE_SHIFT]
         sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
         return sequence <= lane.done or self.is_done(lane, sequence)
+
+    def place_in_flight(self, event):
+        lane: Lane = self.lanes[event >> LANE_SHIFT]
+        sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+        return lane.place if sequence > lane.done else -1
 
     def is_done(self, lane, sequence):
         """Look whether a lane has got that far."""

@@ -10,7 +10,11 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
+from stf._backends.callers import StreamCallers
+from stf._backends.captures import StreamCaptures
+from stf._backends.kernels import StreamKernels
 from stf._backends.lanes import Lane, LanePort
+from stf._backends.readback import StreamReadback
 from stf._drivers.base import Registered
 from stf._port.events import EventSet
 from stf._port.links import Links
@@ -20,11 +24,8 @@ from stf.errors import CaptureError
 if not cython.compiled:
     LANE_SHIFT = 44
     COMPUTE, COPY_IN, COPY_OUT, HOST = 0, 1, 2, 3
-    DIRECT, STAGED = 0, 2
+    DIRECT = 0
 
-
-NOTHING = EventSet()
-LEGACY_STREAM: cython.int = 1  # CUDA's name for the default stream, of which there is one per device
 COPY_LANES = 8  # a way and device: a copy that waits for a body must not hold up those behind it
 
 
@@ -39,13 +40,6 @@ class StreamBackend(LanePort):
         Compute lanes per place.
     owns_driver : bool
         Close the driver at the end; otherwise only the streams go back.
-
-    Attributes
-    ----------
-    is_lent : bool
-        The work is between that of a caller's stream, which nobody waits for.
-    captured : bool
-        All is recorded in the graph that a caller captures: nothing runs yet, and nothing can be waited for.
     """
 
     def __init__(self, driver, width, owns_driver=True):
@@ -56,25 +50,26 @@ class StreamBackend(LanePort):
         self.foreign_handles = {}
         self.owns_driver = owns_driver
         self.name = "stream"
-        self.is_lent = self.captured = False
-        self.reads_back = driver.reads_back
+        self.captured = False
         self.values = driver.values
         self.records_late = driver.records_late
         self.staged = DIRECT
         self.capturable = 1 << 30
-        self.decided = EventSet()  # the last part that a device decides about is over
+        if driver.graphs is not None:
+            self.captures = StreamCaptures(self, driver, self.devices, port_of_capture)
+        if driver.has_callers:
+            self.callers = StreamCallers(self, driver)
+        if driver.reads_back:
+            self.readback = StreamReadback(self.lanes, driver)
+        if driver.kernels is not None:
+            self.kernels = StreamKernels(driver.kernels, self.devices, self.foreign_handles)
 
-    def start_after(self, place, pointer, captured, staged=STAGED):
-        """Let all work start after what is on a caller's stream now, which may be captured with its copies `staged`."""
+    def lend(self, captured, staged):
         self.is_lent = True
-        self.reads_back = self.records_late = False
+        self.readback = None
+        self.records_late = False
         self.captured = captured
         self.staged = staged
-        slot = self.begin(place, EventSet(), COMPUTE)
-        try:
-            self.wait_on_external(slot, pointer)
-        finally:
-            self.start_event = self.end(slot)
         return 0
 
     def make_lane(self, lane):
@@ -95,7 +90,7 @@ class StreamBackend(LanePort):
         if place not in self.foreign_handles:
             return self.driver.stream_create(self.device_at(place) if place else -1)
         device: cython.int = self.devices[place]
-        kind, pointer = self.foreign_handles[place]
+        kind, pointer, _ = self.foreign_handles[place]
         if kind == "stream":
             return self.driver.stream_adopt(device, pointer)
         return self.driver.stream_create_in(device, pointer)
@@ -148,31 +143,6 @@ class StreamBackend(LanePort):
     def enqueues(self, place):
         return place > 0 and not self.driver.runs_inline
 
-    def arrive(self, place, pointer):
-        """A lane that does nothing else stands for the legacy default stream, whose device `place` is the memory of."""
-        lane: Lane
-        if pointer != LEGACY_STREAM or self.captured:
-            slot = self.begin(place, NOTHING, COMPUTE)
-            try:
-                self.wait_on_external(slot, pointer)
-            finally:
-                event = self.end(slot)
-            return event
-        lane = self.next_lane(place, HOST)
-        self.driver.record_on(lane.stream, lane.issued + 1, pointer)
-        lane.issued += 1
-        return (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
-
-    def wait_on_external(self, slot, pointer):
-        lane: Lane = self.lanes[slot]
-        self.driver.wait_on_external(lane.stream, pointer)
-        return 0
-
-    def signal_external(self, slot, pointer):
-        lane: Lane = self.lanes[slot]
-        self.driver.signal_external(lane.stream, pointer)
-        return 0
-
     def disown(self, replica):
         if not replica.pinned:
             return replica.owner if replica.place else None
@@ -189,110 +159,18 @@ class StreamBackend(LanePort):
         self.driver.stream_enter(lane.stream)
         return 0
 
+    def try_enter(self, slot):
+        lane = cython.cast(Lane, self.lanes[slot])
+        return self.driver.try_enter(lane.stream)
+
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         lane = cython.cast(Lane, self.lanes[slot])
         self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
         return 0
 
-    def begin_capture(self, place, owner):
-        return self.driver.begin_capture(self.devices[place], owner)
-
-    def play_captured(self, slot, captured):
-        lane = cython.cast(Lane, self.lanes[slot])
-        self.driver.play_captured(lane.stream, captured)
-        return 0
-
     def defers(self, slot, captured):
         lane = cython.cast(Lane, self.lanes[slot])
         return self.driver.defers(lane.stream, captured)
-
-    def queue_captured(self, slot, captured, changes):
-        lane = cython.cast(Lane, self.lanes[slot])
-        return self.driver.queue_captured(lane.stream, captured, changes)
-
-    def capture(self, place, play, staged):
-        """What ``play(port)`` puts on the lanes of a captured stream, as a graph; it returns the last slot."""
-        return self.fill_capture(place, self.driver.begin_capture(self.devices[place]), play, staged)
-
-    def fill_capture(self, place, capture, play, staged=DIRECT):
-        try:
-            inner = StreamBackend(self.driver, self.width, False)
-            inner.capturable = len(inner.devices)
-            for device in self.devices[inner.capturable :]:
-                inner.add_place(device, None)
-            try:
-                inner.start_after(place, capture.pointer, True, staged)
-                slot = play(inner)
-                inner.signal_external(slot, capture.pointer)
-                inner.end(slot)
-            finally:
-                inner.shutdown()
-        except BaseException:
-            try:
-                capture.end()
-            except CaptureError:
-                pass  # there is a better reason
-            raise
-        return capture.end()
-
-    def condition(self, slot, loops):
-        """A condition of the graph that a slot is captured into; it does not hold until something decides."""
-        lane: Lane = self.lanes[slot]
-        return self.driver.condition(self.driver.handle(lane.stream), self.device_at(lane.place), loops)
-
-    def decide(self, slot, condition, decision):
-        """Let a condition hold by a flag, and as long as a counter, which counts then, is below a limit.
-
-        The `decision` is (address of the flag, address of the counter, limit, whether the flag must be true); without a
-        flag, or a counter, that does not count.
-        """
-        lane: Lane = self.lanes[slot]
-        condition.decide(self.driver.handle(lane.stream), *decision)
-
-    def play_if(self, slot, condition, play):
-        """What ``play(port)`` puts on lanes of their own is done on the slot as often as a condition holds.
-
-        One after the other: a GPU that decides about two parts of a graph at a time may stop for good.
-        """
-        lane: Lane = self.lanes[slot]
-        self.join(slot, self.decided)
-        self.fill_capture(lane.place, condition.open(self.driver.handle(lane.stream)), play)
-        lane.issued += 1
-        self.make_record(lane)
-        self.decided = EventSet()
-        self.decided.add((cython.cast(cython.longlong, slot) << LANE_SHIFT) | lane.issued)
-
-    def last_node(self, slot):
-        """What the graph that a slot is captured into has last there."""
-        lane: Lane = self.lanes[slot]
-        return self.driver.last_node(self.driver.handle(lane.stream))
-
-    def node_count(self, slot):
-        """How many nodes the graph has that a slot is captured into."""
-        lane: Lane = self.lanes[slot]
-        return self.driver.node_count(self.driver.handle(lane.stream))
-
-    def memory_nodes_since(self, slot, count):
-        """The copies and fills on a slot since its graph had `count` nodes; see `Driver.memory_nodes_since`."""
-        lane: Lane = self.lanes[slot]
-        return self.driver.memory_nodes_since(self.driver.handle(lane.stream), count)
-
-    def takes_graph(self, slot, place):
-        """Whether a graph for a place can be launched on a slot: it is there, and not captured by a caller."""
-        lane = cython.cast(Lane, self.lanes[slot])
-        return lane.place == place <= self.driver.device_count and not self.captured
-
-    def prepare(self, graph):
-        """Let a captured graph be ready to be launched."""
-        self.driver.prepare(graph)
-
-    def deliver(self):
-        """Return when the driver has all that was submitted."""
-        self.driver.deliver()
-
-    def renew(self, graph, changes):
-        """Let nodes of a graph do something else from the next launch on; see `Driver.renew`."""
-        self.driver.renew(graph, changes)
 
     def call(self, slot, body):
         lane: Lane = self.lanes[slot]
@@ -302,19 +180,26 @@ class StreamBackend(LanePort):
             self.driver.call(lane.stream, body)
         return 0
 
-    def call_here(self, slot, body, targets):
-        lane: Lane = self.lanes[slot]
-        written = []
-        for item in targets:
-            replica: Replica = item
-            layout = replica.layout
-            written.append((replica.address, layout.strides, layout.shape, layout.itemsize))
-        self.driver.call_in_graph(lane.stream, body, written)
-        return 0
-
     def stream(self, slot):
         lane: Lane = self.lanes[slot]
         return self.driver.handle(lane.stream)
+
+    def stream_number(self, slot):
+        lane: Lane = self.lanes[slot]
+        return lane.stream
+
+    def deliver(self):
+        self.driver.deliver()
+        return 0
+
+    def max_workers(self):
+        return self.driver.max_workers
+
+    def share(self, job, count):
+        return self.driver.share(job, count)
+
+    def owns_thread(self, ident):
+        return self.driver.owns_thread(ident)
 
     def copy(self, slot, target, source, unless=None, number=0):
         lane: Lane = self.lanes[slot]
@@ -334,12 +219,10 @@ class StreamBackend(LanePort):
         )
         return 0
 
-    def begin_readback(self, slot, replica):
+    def copy_and_wait(self, slot, target, source, nbytes):
         lane: Lane = self.lanes[slot]
-        return self.driver.begin_readback(lane.stream, replica.address, replica.layout.nbytes)
-
-    def end_readback(self, landing, nbytes):
-        return self.driver.end_readback(landing, nbytes)
+        self.driver.copy_and_wait(lane.stream, target, source, nbytes)
+        return 0
 
     def fill(self, slot, replica, pattern):
         lane: Lane = self.lanes[slot]
@@ -420,6 +303,9 @@ class StreamBackend(LanePort):
     def fault(self):
         return self.driver.fault()
 
+    def look(self):
+        return self.driver.look()
+
     def drain(self, slot):
         lane: Lane = self.lanes[slot]
         self.driver.drain(lane.stream)
@@ -478,3 +364,12 @@ class StreamBackend(LanePort):
         except MemoryError:
             self.driver.close()
         return 0
+
+
+def port_of_capture(driver, width, devices):
+    """Return a backend for what is captured, with the places of another one; the user's own capture nothing."""
+    port: StreamBackend = StreamBackend(driver, width, False)
+    port.capturable = len(port.devices)
+    for device in devices[port.capturable :]:
+        port.add_place(device, None)
+    return port

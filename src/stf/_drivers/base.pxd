@@ -26,6 +26,9 @@ cdef class Driver:
     cdef public str name
     cdef public object stamps
     cdef public object values
+    cdef public object kernels
+    cdef public object graphs
+    cdef public bint has_callers
     cdef public bint reads_back
     cdef public bint records_late
     cpdef int stream_create(self, int device) except -1
@@ -33,6 +36,7 @@ cdef class Driver:
     cpdef int stream_create_in(self, int device, int64_t context) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
+    cpdef bint try_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
     cpdef int record_lazy(self, int stream, int64_t sequence) except -1
     cpdef int commit(self, int stream, int64_t sequence) except -1
@@ -52,7 +56,6 @@ cdef class Driver:
     cpdef int unpin_unused(self) except -1
     cpdef int wait_on_external(self, int stream, int64_t pointer) except -1
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
-    cpdef object begin_capture(self, int device, object owner=*)
     cpdef int play_captured(self, int stream, object captured) except -1
     cpdef bint defers(self, int stream, object captured) except -1
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1

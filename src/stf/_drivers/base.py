@@ -64,6 +64,16 @@ class Driver:
     values : dict or None
         None where memory holds values and bodies are run. Else nothing is computed: the values that were given, by name
         of data.
+    max_workers : int
+        How many bodies run side by side on the host.
+    kernels : Functions or None
+        Finds the functions of devices and launches them.
+    graphs : Graphs or None
+        Makes graphs of what is put on captured streams. A driver that has it has `play_captured`, `queue_captured` and
+        `call_in_graph`.
+    has_callers : bool
+        It has the verbs of callers' streams: `wait_on_external`, `signal_external`, `record_on`, `bind_to_caller`,
+        `stream_adopt` and `stream_create_in`.
     reads_back : bool
         It has `begin_readback`; a driver around another has not.
     records_late : bool
@@ -71,8 +81,8 @@ class Driver:
     """
 
     if not cython.compiled:
-        reads_back = records_late = False
-        values = None
+        kernels = graphs = values = None
+        has_callers = reads_back = records_late = False
         home = 0
 
     def stream_create(self, device):
@@ -94,6 +104,10 @@ class Driver:
     def stream_enter(self, stream):
         """Wait until `stream` has done all it was given, and hold it until the next `record`."""
         raise NotImplementedError
+
+    def try_enter(self, stream):
+        """Hold an idle stream until the next `record`; return whether it was idle."""
+        return False
 
     def record(self, stream, sequence):
         """Mark this point of `stream` with `sequence`."""
@@ -178,14 +192,6 @@ class Driver:
         """Launch a kernel; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError
 
-    def begin_capture(self, device, owner=None):
-        """Begin to capture a stream of `device`: an object with its `pointer`; its ``end()`` is what was captured.
-
-        That may be None for nothing. The stream is that of an earlier capture, whose `owner` it was, or else a new one:
-        bodies that may run side by side must not be captured on one stream (see `cuda_graphs.CaptureStream`).
-        """
-        raise NotImplementedError
-
     def play_captured(self, stream, captured):
         """Put what was captured on a stream; CUDA may still be busy with an earlier launch of it."""
         raise NotImplementedError
@@ -195,47 +201,11 @@ class Driver:
         return False
 
     def queue_captured(self, stream, captured, changes):
-        """Put it on a stream by the stream's queue, after these changes of all that `renew` may change; None: none."""
+        """Put it on a stream by the stream's queue, after changes of all that `Graphs.renew` may change; None: none."""
         raise NotImplementedError
-
-    def condition(self, pointer, device, loops):
-        """A condition in the graph that the stream `pointer` is captured into; see `StreamBackend.condition`."""
-        raise NotImplementedError
-
-    def node_count(self, pointer):
-        """Return how many nodes the graph has that a caller's stream is captured into."""
-        raise NotImplementedError
-
-    def memory_nodes_since(self, pointer, count):
-        """Return the copies and fills that followed each other on a captured stream since its graph had `count` nodes.
-
-        None if there are others, or the memory is the host's and not pinned: these nodes cannot be changed.
-        """
-        raise NotImplementedError
-
-    def last_node(self, pointer):
-        """The node that the stream `pointer`, which is captured, had last."""
-        raise NotImplementedError
-
-    def child_of(self, pointer):
-        """The address of an empty graph, which comes next on the stream `pointer`, which is captured."""
-        raise NotImplementedError
-
-    def prepare(self, graph):
-        """Let a captured graph be ready to be launched."""
 
     def deliver(self):
         """Return when the device's library has all that was submitted."""
-
-    def renew(self, graph, changes):
-        """Let nodes of a captured graph do something else from the next launch on.
-
-        Each change is (node, shape, content, …): for a kernel (function, three extents of the grid, three of a block,
-        shared memory) and the bytes of its arguments; for a copy or a fill an empty tuple and by how many bytes target
-        and source are further on than they were when it was captured; else None and another captured graph that looks
-        like the last.
-        """
-        raise NotImplementedError
 
     def signal_external(self, stream, pointer):
         """What comes on the caller's CUDA stream `pointer` starts after what is on `stream` now."""
@@ -316,6 +286,9 @@ class Driver:
         """Wait for the bytes of `begin_readback` and return them; None where they cannot be had any more."""
         raise NotImplementedError
 
+    def watch_copies(self, watcher):
+        """Let ``watcher(number, device, thread, start, end)`` know when copies ran, in ns; for who has no `stamps`."""
+
     def watch_loss(self, watcher):
         """Call ``watcher.on(device)`` when a device is lost, until `ignore_loss`: it names the suspects."""
 
@@ -333,10 +306,6 @@ class Driver:
     def statistics(self):
         """Streams in use and spare, workers, live allocations, and bytes in use on the host and on each device."""
         return 0, 0, 0, 0, [0] * (self.device_count + 1)
-
-    def graph_statistics(self):
-        """Executable graphs that were made, that were updated, that wait to be; the bytes of these, and the budget."""
-        return 0, 0, 0, 0, 0
 
     def close(self):
         """Give everything back; a closed driver may be closed again."""

@@ -78,6 +78,7 @@ cdef class QueueDriver(Driver):
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
+    cpdef bint try_enter(self, int stream) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
     cpdef int64_t completed(self, int stream) except -1

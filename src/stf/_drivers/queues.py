@@ -168,6 +168,17 @@ class QueueDriver(Driver):
             raise
         return 0
 
+    def try_enter(self, stream):
+        lane: Stream = self.streams[stream]
+        self.gate.enter()
+        try:
+            if lane.head is not None or lane.busy:
+                return False
+            lane.busy = lane.held = True
+            return True
+        finally:
+            self.gate.leave()
+
     def block(self, baton, timeout_s):
         """Wait for a baton; a worker that waits inside a body lends its place to another."""
         lends = self.owns_thread(PyThread_get_thread_ident())

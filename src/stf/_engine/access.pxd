@@ -19,6 +19,7 @@ cdef class Data:
     cdef readonly bint token  # it has no content, and orders tasks
     cdef public bint released  # given up: its memory is not its own any more
     cdef public int tiles  # how many data it is cut into
+    cdef public object linked  # its relation to a whole or to parts (`parts.Relation`); or None
     cdef public bint readonly  # accesses that write are refused
     cdef readonly Layout layout  # shape, strides, dtype; None for a token
     cdef readonly int64_t id  # its number
@@ -36,6 +37,7 @@ cdef class Data:
     cdef public Data parent  # the data that it is a tile of
     cdef public list log  # the copies that it caused, when these are observed
     cdef public Span span  # its memory in the registry
+    cpdef Layout layout_at(self, int place)
 
 cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token, object scope)
 

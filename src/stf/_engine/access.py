@@ -33,12 +33,16 @@ class Data:
 
     if not cython.compiled:
         readonly = released = is_dropped = private = False
-        home = owner = protection = given = parent = log = span = None
+        home = owner = protection = given = parent = log = span = linked = None
         tiles = recorded = cached = mark = position = 0
 
     def label(self):
         """What messages call it: ``'X'`` or ``data 3``."""
         return f"'{self.name}'" if self.name else f"data{self.id}"
+
+    def layout_at(self, place):
+        """Return how a new replica lies at a data place: without gaps, whatever the user's array is like."""
+        return self.layout.packed()
 
     def describe(self):
         """Label, dtype and shape, for messages."""

@@ -7,7 +7,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import host_waits, reductions, retiring, tiles
+from stf._engine import host_waits, loans, reductions, retiring, tiles
 from stf._engine.access import MODE_NAMES, Access
 from stf._engine.failures import Failure
 from stf._engine.task import OWN_REFERENCES, TaskCore
@@ -49,15 +49,7 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
             f"{remedy}"
         )
     if version.frozen & WRITE or (version.frozen and use.mode != READ):
-        thread = PyThread_get_thread_ident()
-        holds_nothing = version.frozen_by not in (0, thread) and not host_waits.is_waited_for(thread)
-        if holds_nothing and (not engine.scope.records or engine.scope.runs_once):
-            return True
-        gone = "" if version.frozen_by else ", and what ctx.freeze returned is gone: keep it until then"
-        raise AccessError(
-            f"{data.describe()} is frozen for {MODE_NAMES[version.frozen]}; task {task.label()} cannot open it for "
-            f"{MODE_NAMES[use.mode]} before unfreeze{gone}"
-        )
+        return loans.waits_for_end(engine, task, data, version, MODE_NAMES[use.mode])
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):

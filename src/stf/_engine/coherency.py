@@ -157,7 +157,7 @@ class Coherency:
         if replica is None or replica.state == INVALID:
             replica = cython.cast(Scope, version.scope).replica_for(data, version, place, mode)
         if replica is None:
-            replica = Replica(data, place, data.layout.packed())
+            replica = Replica(data, place, data.layout_at(place))
             version.replicas.append(replica)
         replica.pins += 1
         try:
@@ -603,7 +603,7 @@ class Coherency:
         if target is None or version.is_poisoned():
             target = spare_on_host(version)
         if target is None:
-            target = Replica(data, 0, data.layout.packed())
+            target = Replica(data, 0, data.layout_at(0))
             version.replicas.append(target)
         target.pins += 1
         replica.pins += 1

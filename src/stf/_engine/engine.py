@@ -12,7 +12,17 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, host_waits, initial_content, invariants, outcomes, reductions, retiring, thread_turns
+from stf._engine import (
+    claims,
+    host_waits,
+    initial_content,
+    invariants,
+    outcomes,
+    parts,
+    reductions,
+    retiring,
+    thread_turns,
+)
 from stf._engine.access import Access, Data
 from stf._engine.failures import raise_failures
 from stf._engine.scope import Gathering
@@ -293,13 +303,19 @@ class Engine(EngineState):
                 self.gate.leave()
                 continue
             self.coherency.pauses = retries
+            old = None
             try:
                 return action(self, *args)
             except host_waits.Pause as pause:
                 events = pause.events
+            except parts.OutdatedError as reason:
+                old = reason
             finally:
                 self.coherency.pauses = 0
                 self.gate.leave()
+            if old is not None:
+                old.relation.refresh(old.place)
+                continue
             retiring.end_pause(self, events, retries)
             retries += 1
 
@@ -315,6 +331,9 @@ class Engine(EngineState):
             return True
         if isinstance(reason, OutOfMemoryError):
             return retiring.find_room(self, task, reason)
+        if isinstance(reason, parts.OutdatedError):
+            reason.relation.refresh(reason.place)
+            return True
         return isinstance(reason, thread_turns.CameBetweenError)
 
     def is_quiet(self):
@@ -363,6 +382,10 @@ class Engine(EngineState):
             if claims.check_guards(self, task, use, version):
                 return version
             version = data.version
+        if data.linked is not None:
+            related = parts.conflict(self, task, use)
+            if related is not None:
+                return related
         mode = use.mode
         if mode & WRITE:
             if version.claims != 0 or version.accumulators != 0:
@@ -559,6 +582,8 @@ class Engine(EngineState):
                 version.readers.clear()
                 version.outcome = outcome
                 version.joined |= use.mode
+                if use.core.linked is not None:
+                    parts.note_write(self, task, use.core)
             elif use.mode & READ:
                 version.claims -= 1
                 version.readers.add(event)

@@ -46,8 +46,8 @@ class Suspects:
 
     def is_in_flight(self, event, device):
         """Whether an event on a device is not known to be complete."""
-        lane = self.engine.root.lanes[event >> LANE_SHIFT]
-        return self.is_there(lane.place, device) and (event & ((1 << LANE_SHIFT) - 1)) > lane.done
+        place = self.engine.root.place_in_flight(event)
+        return place >= 0 and self.is_there(place, device)
 
     def is_there(self, place, device):
         """Whether a place of the engine's is that device of the driver, or a stream or context of the user's there."""

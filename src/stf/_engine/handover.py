@@ -10,7 +10,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import claims, host_waits, retiring
+from stf._engine import claims, host_waits, parts, retiring
 from stf._engine.access import Data
 from stf._engine.host_waits import Pause
 from stf._port.events import EventSet
@@ -86,7 +86,7 @@ def signal_stream(engine: Engine, place, events: EventSet, pointer, owners):
     slot = open_slot(engine, place, events)
     try:
         engine.root.keep_alive(slot, owners)
-        engine.root.signal_external(slot, pointer)
+        engine.root.callers.signal(slot, pointer)
     finally:
         close_slot(engine, slot)
 
@@ -128,7 +128,7 @@ def come_after(engine: Engine, place, pointer):
     """The event after what is on a caller's stream now."""
     slot = engine.root.begin(place, EventSet(), COMPUTE)
     try:
-        engine.root.wait_on_external(slot, pointer)
+        engine.root.callers.wait_on(slot, pointer)
     finally:
         event = engine.root.end(slot)
     return event
@@ -138,6 +138,8 @@ def unfreeze(engine: Engine, data: Data, place, pointers):
     """End a loan: who writes the data comes after what is on callers' streams now; who reads it, if it was written."""
     version = data.version
     version.joined |= version.frozen
+    if version.frozen & WRITE and data.linked is not None:
+        parts.note_change(engine, data)
     for pointer in pointers:
         event = come_after(engine, place, pointer)
         if version.frozen & WRITE:

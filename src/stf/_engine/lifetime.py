@@ -52,7 +52,7 @@ def collected(context: Any) -> None:
     finally:
         if (
             _is_collecting()
-            or context._driver.owns_thread(threading.get_ident())
+            or context.engine.root.owns_thread(threading.get_ident())
             or is_waited_for(threading.get_ident())
         ):
             _orphans.append(context)

@@ -1,3 +1,4 @@
+from stf._engine cimport parts
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet

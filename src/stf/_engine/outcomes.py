@@ -7,6 +7,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
+from stf._engine import parts
 from stf._engine.access import Access, Data
 from stf._engine.task import TaskCore
 from stf._engine.versions import Outcome, Version, derived_outcome, is_open
@@ -45,6 +46,9 @@ def refuse_poison(engine: EngineState, task: TaskCore):
             version = use.core.version
             version.set_writer(task.symbol, task.code, task.lasti, task.outcome)
             version.outcome = task.outcome
+            if use.core.linked is not None:
+                engine.coherency.tick += 1
+                parts.note_write(engine, task, use.core)
     raise_poison(engine, task, failure)
 
 
@@ -100,6 +104,8 @@ def skip(engine: EngineState, task: TaskCore, error):
     try:
         if not failure.was_delivered:
             tell_again(engine, failure, failure.skipped)
+        elif parts.is_copy(task):
+            pass  # whoever needs it is skipped, too, and tells it
         elif not engine.scope.records:
             tell_again(engine, failure, description_of_skip(task))
         else:

@@ -22,7 +22,7 @@ from stf._engine.access import Data
 from stf._engine.failures import EventCancellation, EventFailure
 from stf._engine.versions import Outcome
 from stf._port.events import EventSet
-from stf.errors import CaptureError, TaskStateError
+from stf.errors import AccessError, CaptureError, TaskStateError
 
 if not cython.compiled:
     ENDED = 2
@@ -48,6 +48,8 @@ def open_event(engine: Engine, task: TaskCore, written):
     engine.enter()
     try:
         must_be_possible(engine)
+        if any([cython.cast(Data, item).linked is not None for item in written]):
+            raise AccessError("an event writes no partitioned data, nor parts; let it write other data, and copy them")
         outcome = Outcome(True)
         event: cython.longlong = engine.root.open_event()
         engine.outside[event] = task

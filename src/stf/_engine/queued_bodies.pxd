@@ -33,6 +33,7 @@ cdef class QueuedBody:
     cdef object failure_of(self, object error)
     cdef object run_in_graph(self)
     cdef int tell(self, object failure) except -1
+    cdef int tell_times(self, object thread, object start, object end) except -1
 
 @cython.no_gc
 cdef class FoldCall(QueuedBody):

@@ -39,7 +39,7 @@ class QueuedBody:
         self.task = task
         self.outcome = task.outcome
         self.inputs = task.inputs
-        self.watched = self.engine.observer is not None
+        self.watched = self.engine.observer is not None or task.choice is not None
         self.variables = variables_here()
         if self.engine.root.values is not None:
             self.nbytes = task.data_nbytes()
@@ -211,9 +211,18 @@ class QueuedBody:
             if engine.observer is not None:
                 engine.observer.ended(task.id)
             if self.watched:
-                name = task.symbol or task.kind
-                engine.observer.ran(task.id, name, task.where - 1, thread, start, time.perf_counter_ns(), "task")
+                self.tell_times(thread, start, time.perf_counter_ns())
         return None
+
+    def tell_times(self, thread, start, end):
+        """Tell the observer, and who chose the place of the task, when the body ran."""
+        engine: EngineState = self.engine
+        task = self.task
+        if task.choice is not None:
+            task.choice.ran(start, end)
+        if engine.observer is not None:
+            engine.observer.ran(task.id, task.symbol or task.kind, task.where - 1, thread, start, end, "task")
+        return 0
 
 
 def run_in(body: QueuedBody):

@@ -40,7 +40,7 @@ def read_back(engine, task, data):
         engine.gate.leave()
     if landing < 0:
         return None
-    return engine.root.end_readback(landing, data.layout.nbytes)
+    return engine.root.readback.end(landing, data.layout.nbytes)
 
 
 def is_plain(engine, data):
@@ -57,7 +57,7 @@ def is_plain(engine, data):
         and data.home is None
         and engine.observer is None
         and engine.gathering is None
-        and not engine.validate
+        and not engine.watches
         and not host_waits.repeated_scopes
         and not engine.blocking
     )
@@ -96,7 +96,7 @@ def put(engine, task, data, version, replica):
     port = engine.root
     slot = port.begin(replica.place, waits, COMPUTE)
     try:
-        landing = port.begin_readback(slot, replica)
+        landing = port.readback.begin(slot, replica)
     except BaseException:
         version.readers.add(port.abort(slot))
         raise

@@ -13,7 +13,7 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import host_waits, recording_caches, reductions, thread_turns, tiles
+from stf._engine import host_waits, parts, recording_caches, reductions, thread_turns, tiles
 from stf._engine.access import Data
 from stf._engine.failures import Failure
 from stf._engine.host_waits import Pause
@@ -113,6 +113,8 @@ def forget(engine: EngineState, data: Data):
     if not version.is_untouched():
         last.update(version.writers)
         last.update(version.readers)
+    if data.linked is not None and data.parent is not None:
+        home.owner = None  # it lies in memory of ours, which goes after its last use
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
     if engine.has_dropped:
@@ -120,7 +122,7 @@ def forget(engine: EngineState, data: Data):
         engine.dropped_tiles.pop(data.id, None)
     if data.parent is not None:
         tiles.unprotect(engine, data)
-    data.owner = data.protection = None
+    data.owner = data.protection = data.linked = None
     if home is not None:
         home.data = None  # no cycle, which would be left to the garbage collector
     if data.span is not None:
@@ -312,6 +314,8 @@ def check_unused(data: Data, what):
         raise AccessError(f"{data.describe()} cannot be {what} while {data.tiles} tiles of it live {names}; {remedy}")
     if version.frozen:
         raise AccessError(f"{data.describe()} cannot be {what} while it is frozen; unfreeze it first")
+    if data.linked is not None:
+        parts.check_alone(data.engine, data, what)
 
 
 def check_unrecorded(data: Data, what):
@@ -342,7 +346,7 @@ def wait_on_producer(engine: EngineState, data: Data, place, producer):
     port = engine.root
     event: cython.longlong
     if isinstance(producer, int):
-        event = port.arrive(place, producer)
+        event = port.callers.arrive(place, producer)
         data.version.writers.add(event)
         return event
     if port.captured:  # what is there comes before the capture, which cannot wait for it
@@ -428,6 +432,8 @@ def frozen_replica(engine: EngineState, data: Data, place, mode):
 
 def split(engine: EngineState, data: Data):
     """Make the home replica (host memory for data without home) the only one, to be cut into tiles; return it."""
+    if data.linked is not None:
+        raise AccessError(f"{data.describe()} is partitioned, or a part, and has no tiles")
     check_unused(data, "split into tiles")
     check_unrecorded(data, "split into tiles")
     version = data.version
@@ -435,7 +441,7 @@ def split(engine: EngineState, data: Data):
         reductions.combine(engine, data)
     home = data.home if data.home is not None else version.find(0)
     if home is None:
-        home = Replica(data, 0, data.layout.packed())
+        home = Replica(data, 0, data.layout_at(0))
         version.replicas.append(home)
     version.was_valid = version.valid > 0
     if version.was_valid and home.state == INVALID:

@@ -64,7 +64,7 @@ cdef enum:
 cdef class TaskCore:
     cdef readonly object engine  # whose it is
     cdef readonly int64_t id  # its number
-    cdef public int where  # the number of its place
+    cdef public int where  # the number of its place; below 0 until `tasks.placing` settles it
     cdef readonly tuple accesses  # as the user gave them
     cdef tuple uses  # the accesses, one for each data
     cdef list replicas  # of these, while it is open
@@ -74,6 +74,7 @@ cdef class TaskCore:
     cdef list predecessors  # for observers: numbers of the tasks, and with a minus sign of the operations, it waits for
     cdef readonly int slot  # of the port, while it is open
     cdef readonly int64_t event  # its end, once it has ended; RECORDED or GATHERED if it was recorded
+    cdef public object choice  # of its place, if that was automatic: who wants to know how long its body runs; or None
     cdef public object later  # the events after which a gathered task is done, once somebody has asked
     cdef public object watch  # who wants to be told when it is done; None while nobody does
     cdef public int fate  # of its queued body: WAITS, BEGUN or CALLED_OFF

@@ -12,7 +12,7 @@ except ImportError:
 from stf._engine.access import Access, Data
 from stf._port.events import EventSet
 from stf._support.call_sites import site_text
-from stf.errors import not_copied
+from stf.errors import TaskStateError, not_copied
 
 if not cython.compiled:
     from stf._support.untracked import untrack_tuple
@@ -148,11 +148,13 @@ class TaskCore:
         ...         print(t.device)
         1
         """
+        if self.where < 0:
+            raise TaskStateError(f"device of task {self.label()}, whose place is chosen when it begins; start it first")
         return self.where - 1
 
     @property
     def place_name(self):
-        return self.engine.place(self.where).name
+        return self.engine.place(self.where).name if self.where >= 0 else "auto"
 
     def position_of(self, index):
         """Where the data of access `index` stands among the joined accesses."""
@@ -262,6 +264,7 @@ if not cython.compiled:
         "code",
         "outcome",
         "inputs",
+        "choice",
         "later",
         "watch",
     ):

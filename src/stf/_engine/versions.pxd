@@ -44,8 +44,11 @@ cdef class Version:
     cdef public bint unwritten_tiles  # tiles came back that nobody wrote
     cdef public bint was_valid  # it had content when it was cut into tiles
     cdef public bint phantom  # a recording has not looked yet where the content is
+    cdef int64_t written_at  # of related data: the time of the last write
+    cdef list seen  # of padded data: these times of what is in the margins; None: they hold nothing
     cdef public bint conditional  # what was written may stay unwritten when it is launched
     cdef public list entries  # places where a recording needs the content from before
+    cdef public object forecast  # of automatic placement: when the content is where; or None
     cdef public object neutral_op  # the operator whose neutral element it goes on from where a launch finds no content
     cdef int keep_writer(self) except -1
     cdef int set_writer(self, object name, object code, int lasti, Outcome outcome) except -1

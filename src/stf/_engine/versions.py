@@ -126,8 +126,9 @@ class Version:
 
     if not cython.compiled:
         valid = claims = accumulators = frozen = frozen_by = joined = looked_at = wrote_lasti = good_lasti = 0
+        written_at = 0
         unwritten_tiles = was_valid = phantom = conditional = False
-        outcome = partials = op = entries = neutral_op = None
+        seen = outcome = partials = op = entries = neutral_op = forecast = None
         wrote = wrote_code = wrote_outcome = earlier = good = good_code = None
 
     def __init__(self, scope=None, parent=None):

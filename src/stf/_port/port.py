@@ -3,6 +3,19 @@
 ``begin`` opens a slot that starts after `waits`; work is put on the slot; ``end`` or ``abort`` closes it and gives
 the event at which that work is complete. Data places and execution places are small integers: 0 is the host,
 ``1 + i`` is device ``i``.
+
+`Port` declares what every backend answers. What only some can do is a *role*: an object that such a port has, and that
+is None elsewhere, so whoever needs it asks ``if port.captures is None``. An open recording has a `RecordingPort`, which
+is told more. Nobody above the backends knows what a port stands on.
+
+=============  ===============================  ==========================================================
+role           class                            a port has it where
+=============  ===============================  ==========================================================
+`captures`     `_port.captures.Captures`        the driver makes graphs
+`callers`      `_port.callers.Callers`          there are streams of others; a recording's refuses them
+`readback`     `_port.readback.Readback`        a few bytes of a device can be shown without a task
+`kernels`      `_port.kernels.Kernels`          functions of devices can be found and launched
+=============  ===============================  ==========================================================
 """
 
 from __future__ import annotations
@@ -14,11 +27,19 @@ except ImportError:
 
 
 class Port:
-    """Base of the backends; a backend answers every verb it declares."""
+    """Base of the backends, which answer every verb that it declares.
+
+    Attributes
+    ----------
+    captured : bool
+        All is recorded in a caller's graph: nothing runs yet, and nothing can be waited for.
+    captures, callers, readback, kernels : role or None
+        What only some backends can do.
+    """
 
     if not cython.compiled:
-        captured = reads_back = False
-        values = None
+        captured = False
+        captures = callers = readback = kernels = values = None
         writes = rewrites = rewritten = 0
 
     def begin(self, place, waits, kind):
@@ -41,18 +62,6 @@ class Port:
         """Whether bodies at an execution place only enqueue work on a stream; else they are the work."""
         return False
 
-    def arrive(self, place, pointer):
-        """The event at which all is done that is on a caller's stream now; `place` is on its device."""
-        raise NotImplementedError
-
-    def wait_on_external(self, slot, pointer):
-        """Make what comes on `slot` start after all that is on a caller's stream now."""
-        raise NotImplementedError
-
-    def signal_external(self, slot, pointer):
-        """Make what comes on a caller's stream start after all that is on `slot` now."""
-        raise NotImplementedError
-
     def keep_alive(self, slot, what):
         """Keep an object alive until what is on `slot` now is done."""
         raise NotImplementedError
@@ -65,6 +74,10 @@ class Port:
         """Wait, outside the engine, until a body may begin where it stands."""
         return 0
 
+    def try_enter(self, slot):
+        """Return whether a body may begin where it stands now; then nothing else begins on the slot before its end."""
+        return False
+
     def copy(self, slot, target, source, unless=None, number=0):
         """Copy one replica to another on the slot; not if ``unless()`` is not None when the slot gets there.
 
@@ -72,15 +85,8 @@ class Port:
         """
         raise NotImplementedError
 
-    def begin_readback(self, slot, replica):
-        """Read a few bytes of a replica on the slot, for `end_readback` after its end; -1 if that is not possible now.
-
-        Only of ports that have `reads_back`.
-        """
-        return -1
-
-    def end_readback(self, landing, nbytes):
-        """Wait, outside the engine, for what was read and return it; None if it must be asked for otherwise."""
+    def copy_and_wait(self, slot, target, source, nbytes):
+        """Copy bytes between the memory of the slot's device and the host's, by their addresses, and wait for it."""
         raise NotImplementedError
 
     def fill(self, slot, replica, pattern):
@@ -91,11 +97,15 @@ class Port:
         """Whether work at an execution place may use a replica that is elsewhere as it is."""
         return True
 
+    def pin(self, replica):
+        """Prepare the user's memory on the host for what a device does with it; elsewhere nothing is to be done."""
+        return 0
+
     def add_place(self, device, foreign_handle):
         """Know one more place, on a device of the driver; return its number.
 
-        `foreign_handle` is ``("stream", address)`` or ``("context", address)`` of the caller's, whose streams the place
-        has; None for a memory.
+        `foreign_handle` is ``("stream", address, context)`` or ``("context", address, address)`` of the caller's, whose
+        streams the place has; None for a memory.
         """
         raise NotImplementedError
 
@@ -111,47 +121,40 @@ class Port:
         """Launch a kernel on the slot; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError
 
-    def put_pointer(self, slot, offset, replica):
-        """Say that an argument of the next launch on the slot, at an offset, is the address of a replica."""
-        return 0
-
-    def begin_capture(self, place, owner):
-        """A stream at `place` whose work is recorded: an object with its `pointer`; ``end()`` is what was recorded.
-
-        It is the stream of an earlier capture, whose `owner` is given, or with None one that no other has.
-        """
-        raise NotImplementedError
-
-    def play_captured(self, slot, captured):
-        """Put on the slot what such a recording has."""
-        raise NotImplementedError
-
     def defers(self, slot, captured):
-        """Whether the device would get it later: the slot waits for a body on the host, or launches of it do."""
+        """Whether the device would get it later: the slot waits for a body on the host, or launches of it do.
+
+        It is a graph that was captured, or None for any work.
+        """
         return False
 
-    def queue_captured(self, slot, captured, changes):
-        """Put it on the slot for later, after changes of all its nodes that may change; None: none may."""
-        raise NotImplementedError
-
-    def takes_graph(self, slot, place):
-        """Whether a graph for a place can be launched on a slot."""
-        return False
+    def deliver(self):
+        """Return when the device's library has all that was submitted."""
+        return 0
 
     def call(self, slot, body):
         """Call `body()` on the host when the slot gets there."""
         raise NotImplementedError
 
-    def call_here(self, slot, body, targets):
-        """Call `body()` on the host whenever the graph gets there that is captured, and launched here.
-
-        It may write the replicas `targets`.
-        """
-        raise NotImplementedError
-
     def stream(self, slot):
-        """The driver's stream of a slot."""
+        """The device library's stream of a slot; None on the host."""
         raise NotImplementedError
+
+    def stream_number(self, slot):
+        """Return by which number the driver knows the stream of a slot, for who watches the driver."""
+        raise NotImplementedError
+
+    def max_workers(self):
+        """Return how many bodies run side by side on the host."""
+        return 1
+
+    def share(self, job, count):
+        """Let up to `count` idle workers call a job beside who asks, who does what they leave; perhaps none does."""
+        return 0
+
+    def owns_thread(self, ident):
+        """Return whether the thread with this identifier is a worker, which runs bodies."""
+        return False
 
     def alloc(self, slot, replica):
         """Give `replica` memory that may be used on `slot` at once. MemoryError if there is none."""
@@ -177,8 +180,16 @@ class Port:
         """Whether `event` is known to be complete; may say False of one that is."""
         raise NotImplementedError
 
+    def place_in_flight(self, event):
+        """Return the execution place of an event that is not known to be complete, else -1; nothing is asked for it."""
+        return -1
+
     def fault(self):
         """The error that has lost a device, as far as is known; None if all is well."""
+        return None
+
+    def look(self):
+        """Return the error that work has failed with since, if any: asked where nobody waits for it."""
         return None
 
     def drain(self, slot):

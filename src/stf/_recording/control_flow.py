@@ -217,9 +217,9 @@ class Branch(Several):
         """Let a graph do it, of which this becomes a part."""
         self.condition.put(frame)
         port = frame.port
-        condition = port.condition(frame.slot, False)
-        port.decide(frame.slot, condition, (self.flag.address_at(memory_of(frame)), 0, 0, int(self.wanted)))
-        port.play_if(frame.slot, condition, lambda inner: frame.play_on(inner, [self.body]).slot)
+        condition = port.captures.condition(frame.slot, False)
+        port.captures.decide(frame.slot, condition, (self.flag.address_at(memory_of(frame)), 0, 0, int(self.wanted)))
+        port.captures.play_if(frame.slot, condition, lambda port: frame.play_on(port, [self.body]).slot)
 
 
 def nodes_of(routine: Any) -> int:
@@ -231,15 +231,16 @@ def nodes_of(routine: Any) -> int:
 def put_loop(frame: Any, decision: tuple[int, int, int, int], parts: list[Any], at_first: bool) -> None:
     """Let a graph do recordings one after the other as long as a decision says so, or at least once."""
     port, slot = frame.port, frame.slot
-    condition = port.condition(slot, True)
-    port.decide(slot, condition, ALWAYS if at_first else decision)  # each time: a loop may stand in another one
+    condition = port.captures.condition(slot, True)
+    first = ALWAYS if at_first else decision
+    port.captures.decide(slot, condition, first)  # each time: a loop may stand in another one
 
-    def play(inner: Any) -> int:
-        last = int(frame.play_on(inner, parts).slot)
-        inner.decide(last, condition, decision)
+    def play(port: Any) -> int:
+        last = int(frame.play_on(port, parts).slot)
+        port.captures.decide(last, condition, decision)
         return last
 
-    port.play_if(slot, condition, play)
+    port.captures.play_if(slot, condition, play)
 
 
 def is_decided(frame: Any, flag: Flag, wanted: bool) -> bool:

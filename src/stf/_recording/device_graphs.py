@@ -87,7 +87,8 @@ class DriverGraph:
         if (
             self.refusal is not None
             or not engine.place(where).enqueues
-            or not engine.root.takes_graph(frame.slot, where)
+            or engine.root.captures is None
+            or not engine.root.captures.takes(frame.slot, where)
         ):
             return False
         if self.own is None and frame.launch.rebinding is None and self.runs_left:
@@ -177,7 +178,7 @@ class DriverGraph:
         """Return the graph for the recorded data, or for others with a key, ready to be launched."""
         variant = self.own_variant(frame, thing) if key is None else self.variant_for_others(frame, thing, key)
         if not variant.is_ready:
-            frame.engine.root.prepare(variant.graph)
+            frame.engine.root.captures.prepare(variant.graph)
             variant.is_ready = True
         return variant
 
@@ -310,9 +311,9 @@ def put(frame, plan):
             calls.expect(launch, frame.values, not plan.later)
         try:
             if plan.later:
-                engine.root.queue_captured(frame.slot, variant.graph, changes_later(plan))
+                engine.root.captures.queue(frame.slot, variant.graph, changes_later(plan))
             else:
-                engine.root.play_captured(frame.slot, variant.graph)
+                engine.root.captures.play(frame.slot, variant.graph)
         except BaseException:
             if calls is not None:
                 calls.take_back(launch)
@@ -353,7 +354,7 @@ def renew(frame, plan):
     if changes:
         variant.values = UNKNOWN
         try:
-            root.renew(variant.graph, changes)
+            root.captures.renew(variant.graph, changes)
         except Exception as error:
             raise CaptureError(str(error) or type(error).__name__) from error
         for change in changes:

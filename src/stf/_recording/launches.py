@@ -25,11 +25,12 @@ try:
 except ImportError:
     from stf._support import uncompiled as cython  # type: ignore[no-redef]
 
-from stf._engine import host_waits, invariants, outcomes, retiring, tiles
+from stf._engine import host_waits, invariants, outcomes, parts, retiring, tiles
 from stf._engine.access import Access, Data, must_be_writeable, shared
 from stf._engine.failures import Failure
 from stf._engine.versions import Version
 from stf._port.events import EventSet
+from stf._port.recording_port import RecordingPort
 from stf._recording.recordings import Use
 from stf.errors import GraphClosedError, TaskFailedError
 
@@ -221,7 +222,8 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
     uses, late = needs.uses, needs.late
     if engine.scope.records:
         has_outcome: cython.bint = late and engine.scope.runs_once  # a gathering scope may have opened it just now
-        engine.port.run(task.slot, (RUN, routine, values, task.outcome if has_outcome else None, task.inputs))
+        port: RecordingPort = engine.port
+        port.run(task.slot, (RUN, routine, values, task.outcome if has_outcome else None, task.inputs))
         engine.scope.parts.append(routine)
         routine.holders += 1
         routine.owners += 1
@@ -392,6 +394,8 @@ def spoil(engine: Engine, routine):
         if data.version.scope is not engine.scope:
             engine.scope.version_for(data)
         data.version.take_writers(item[1])
+        if data.linked is not None:
+            parts.note_change(engine, data)
     for failure, skipped in routine.skips:
         if not engine.scope.records:
             outcomes.tell_again(engine, failure, skipped)

@@ -211,7 +211,7 @@ class Frame:
                 variant.note_replicas(None, self.port, recorded)  # of which the graph knows where they are
         own = None if self.launch is variant.launch else self.launch
         call = GraphCall(variant.calls, body, self.binding, own, tells)
-        self.port.call_here(self.slot, call, targets)
+        self.port.captures.call(self.slot, call, targets)
         variant.calls.all.append(call)
         return 0
 
@@ -236,7 +236,7 @@ class Frame:
             engine.gate.reenter()
         if captured is None:
             return 0
-        self.port.play_captured(self.slot, captured)
+        self.port.captures.play(self.slot, captured)
         if captured is not first:
             self.port.keep_alive(self.slot, captured)  # which the next values may replace
         if variant is not None and again is not None:
@@ -253,14 +253,14 @@ class Frame:
         if source is not None and self.unread and target.data in self.unread:
             return 0
         moves: cython.bint = variant is not None and variant.by_replica is not None
-        count = port.node_count(self.slot) if moves else 0
+        count = port.captures.node_count(self.slot) if moves else 0
         if source is None:
             port.fill(self.slot, launch.now(target), operation[2])
         else:
             port.copy(self.slot, launch.now(target), launch.now(source), None, operation[3])
         if moves:
             replicas = [target] if source is None else [target, source]
-            nodes = port.memory_nodes_since(self.slot, count)
+            nodes = port.captures.memory_nodes_since(self.slot, count)
             if nodes is None:
                 return variant.note_replicas(None, port, replicas)
             for node in nodes:
@@ -304,7 +304,7 @@ class Frame:
 
     def note(self, patch, content, varies, replicas):
         """Remember what was captured last, which depends on parameters, or would be changed for other data."""
-        patch.node = self.port.last_node(self.slot)
+        patch.node = self.port.captures.last_node(self.slot)
         patch.content = content
         patch.binding = self.binding if varies else None
         return self.variant.note(patch, self.port, varies, replicas)
@@ -319,7 +319,7 @@ class Frame:
         if thing.has_calls():
             staged = STAGED if variant.calls is None else STAGED_HERE
         root, where = self.engine.root, self.task.where
-        variant.graph = root.capture(where, lambda port: frame.play_on(port, [thing]).slot, staged)
+        variant.graph = root.captures.capture(where, lambda port: frame.play_on(port, [thing]).slot, staged)
 
     def play_on(self, port, things):
         """Do things on a port whose work is captured, and whose first event is its origin; return where that ended."""

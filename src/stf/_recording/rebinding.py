@@ -85,9 +85,14 @@ class Rebinding:
         """
         used = {use.data.id for use in recording.uses}
         written = {use.data.id for use in recording.uses if use.mode != READ}
+        for use in recording.uses:
+            if use.data.id in self.data and use.data.linked is not None:
+                raise ValueError(f"{use.data.describe()} is partitioned, or a part: no other data can stand for it")
         for number, core in self.data.items():
             if core.readonly and number in written:
                 must_be_writeable(core, f"cannot stand for data that {recording.description} writes")
+            if core.linked is not None:
+                raise ValueError(f"{core.describe()} is partitioned, or a part, and cannot stand for another data")
             if core.id in used and core.id not in self.data:
                 raise ValueError(
                     f"{core.describe()} cannot stand for another data: it is used in {recording.description} itself"

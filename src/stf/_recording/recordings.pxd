@@ -8,6 +8,7 @@ from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
 from stf._port.programs cimport Program
 from stf._recording.playback cimport Frame
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._port.recording_port cimport RecordingPort
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore

@@ -1,8 +1,8 @@
 """Recordings: tasks that are kept instead of run, and launched as one task, once or often.
 
-While a recording is open, the engine works on versions of its own and on the port of a `GraphBackend`: nothing of the
-scope around it changes but that memory is reserved. A data that is first read inside must be valid there when the
-recording is launched (an *entry*); where it is valid at the end is known too (*finals*). So a launch is one task of the
+While a recording is open, the engine works on versions of its own and on a `RecordingPort`: nothing of the scope around
+it changes but that memory is reserved. A data that is first read inside must be valid there when the recording is
+launched (an *entry*); where it is valid at the end is known too (*finals*). So a launch is one task of the
 scope around: it waits, brings the entries, plays the program, and says what is valid now.
 
 Replicas of a recording are *shadows* of those around it: the same memory, with states of their own. The real ones are
@@ -26,6 +26,7 @@ from stf._engine.queued_bodies import QueuedBody
 from stf._engine.scope import Scope
 from stf._engine.versions import Outcome, Version
 from stf._port.events import EventSet
+from stf._port.recording_port import RecordingPort
 from stf._port.replicas import Replica
 from stf._recording import segments
 from stf._recording.device_graphs import DriverGraph, outlive
@@ -107,7 +108,7 @@ class RecordingScope(Scope):
             return self.parent.replica_for(data, outer, place, 0)
         real: Replica = outer.find(place)
         if real is None:
-            real = Replica(data, place, data.layout.packed())
+            real = Replica(data, place, data.layout_at(place))
             outer.replicas.append(real)
         if not real.has_memory():
             self.reserve(data, real)
@@ -279,7 +280,8 @@ def close_scope(engine: Engine, scope, patient=False, waiting=None, owner=None):
 
 def awaited_by(task: TaskCore, scope: RecordingScope):
     """Return what brings the data of a task that waits; None if that is the whole program, or none are written."""
-    program: Program = scope.port.program
+    port: RecordingPort = scope.port
+    program = port.program
     used = [cython.cast(Access, access).core for access in task.accesses]
     written = [data for data in used if data.version.scope is scope and data.version.joined & WRITE]
     brought, read = [], []
@@ -289,8 +291,8 @@ def awaited_by(task: TaskCore, scope: RecordingScope):
         for replica in data.version.replicas:
             if replica.state != INVALID:
                 events.update(replica.ready)
-        brought.append([scope.port.node_of(event) for event in events.tolist()])
-        read.append([scope.port.node_of(event) for event in data.version.readers.tolist()])
+        brought.append([port.node_of(event) for event in events.tolist()])
+        read.append([port.node_of(event) for event in data.version.readers.tolist()])
     if not written or program.ends_with({node for nodes in brought for node in nodes}):
         return None
     return segments.Awaited(written, program, brought, read)
@@ -527,7 +529,8 @@ class Recording(Routine):
 
     def __init__(self, engine, scope):
         Routine.__init__(self, engine, scope.parts, scope.runs_once)
-        self.program = scope.port.program
+        port: RecordingPort = scope.port
+        self.program = port.program
         self.program.runs_once = scope.runs_once
         self.description = scope.description
         self.life = ClosedFlag(scope.description)

@@ -9,6 +9,8 @@ import numpy as np
 
 from stf._support.arguments import is_integer
 from stf.contexts.resources import Resources
+from stf.placement.rules import Rule, rule_of
+from stf.places.places import ExecPlace, as_exec_place
 
 MAX_PENDING = 8192
 MOST_WORKERS = 4096  # each is a thread of the system's
@@ -52,6 +54,17 @@ def worker_count(workers: Any) -> int:
     return int(workers)
 
 
+def wants_finite(nan: Any, use_graph: Any) -> bool:
+    """Return whether a context is asked to look for values that are not finite."""
+    if nan is None:
+        return False
+    if nan != "error":
+        raise ValueError(f"nan is 'error' or None, got {nan!r}")
+    if use_graph:
+        raise ValueError("nan='error' looks at each body, and use_graph=True gathers them in graphs; choose one")
+    return True
+
+
 def memory_bound(memory_limit: Any) -> int:
     """Bytes that replicas on a device may take; 0 for no bound."""
     if memory_limit is None:
@@ -64,3 +77,9 @@ def memory_bound(memory_limit: Any) -> int:
     if int(memory_limit) <= 0:
         raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}; leave it out for no limit")
     return min(int(memory_limit), sys.maxsize)
+
+
+def how_placed(place: Any, placement: Any) -> tuple[ExecPlace | None, Rule]:
+    """Return the default place that a context is given, and the rule by which others are chosen."""
+    rule = rule_of(placement)
+    return None if place is None and placement is None else as_exec_place("auto" if place is None else place), rule

@@ -27,7 +27,10 @@ from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.interop.libraries import check_library
+from stf.placement.model import Placement
+from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
+from stf.places.places import is_auto
 from stf.tasks import checks, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
@@ -57,8 +60,11 @@ def context(
     memory_limit: int | None = None,
     max_pending: int | None = None,
     workers: int | None = None,
+    nan: str | None = None,
     observe: str | bool = False,
     name: str | None = None,
+    place: Any = None,
+    placement: Any = None,
 ) -> Context:
     """Open a context.
 
@@ -91,6 +97,11 @@ def context(
     workers : int, optional
         Threads that run bodies on the host; ``STF_CPU_WORKERS``, or one a core, by default. Bodies that wait, for a
         download or a device, can have more than there are cores.
+    nan : str, optional
+        ``"error"``: the first task that writes a NaN or an infinity, which none of its inputs had, fails with a
+        `FloatingPointError` that names the data and the index. Each task's data are looked at before and after it, so
+        this is for finding mistakes. Replayed functions run as they are then, and graphs that you record, or that a
+        context with `use_graph` gathers, are not looked at. By default ``STF_NAN``.
     observe : bool or str
         ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"durations"``:
         keep how long tasks take, for `Context.calibrate`; so does True. ``"cupti"``: all of these, and
@@ -98,6 +109,14 @@ def context(
         the same time.
     name : str, optional
         For messages and pictures.
+    place : place, optional
+        Where tasks run that name no place, outside of every ``with place``; by default the current device, or the
+        first. With ``"auto"``, the place of each task is chosen when it begins. It stays that place. On one device
+        there is nothing to choose.
+    placement : Rule or callable, optional
+        How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.owner`, or a function
+        ``choose(task, places)`` that returns one of `places`. Each of `places` says when it is free, and what copies
+        the task would need there (`stf.placement.Candidate`). Without `place`, it is for tasks that name none.
 
     Returns
     -------
@@ -107,7 +126,7 @@ def context(
     Raises
     ------
     PlaceError
-        `devices` names devices that are not there.
+        `devices` names devices that are not there, or `place` is none of them.
     TypeError, ValueError
         Another option, or an ``STF_…`` variable, is malformed.
 
@@ -138,8 +157,12 @@ def context(
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     label = None if name is None else name_of(name)
+    wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
     gathers = bool(use_graph) and graph is None
-    made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers)  # keywords cost 0.2 us
+    placed = () if place is None and placement is None else arguments.how_placed(place, placement)
+    made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
+    if wants_finite:
+        made.engine.watches = made.engine.wants_finite = True
     if planned.current:
         planned.current[-1].contexts.append(made)
     return made
@@ -170,7 +193,7 @@ class Context(Shown, ContextCore):
     array([1., 1., 1.])
     """
 
-    __slots__ = ()  # with a dict, Python 3.12 would look every method up twice
+    __slots__ = ("_driver",)  # with a dict, Python 3.12 would look every method up twice
 
     # places
     devices = property(table.devices)
@@ -251,6 +274,8 @@ class Context(Shown, ContextCore):
         driver: Any = None,
         caller: callers.Caller | None = None,
         use_graph: bool = False,
+        place: places.ExecPlace | None = None,
+        rule: Rule = EARLIEST_FINISH,
     ) -> None:
         self._finished = True  # until it is whole
         loader.log_if_uncompiled()
@@ -266,6 +291,8 @@ class Context(Shown, ContextCore):
         self._driver = driver
         try:
             self._build(driver, arrays, memory_limit, max_pending, observe, use_graph)
+            self._place_tasks(place, rule)
+            self._finished = False
         except BaseException:
             if resources is None:
                 driver.close()
@@ -292,7 +319,8 @@ class Context(Shown, ContextCore):
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
-        engine.validate = (config.validate or config.hostile is not None) and driver.values is None
+        watches = (config.validate or config.hostile is not None) and driver.values is None
+        engine.validate = engine.watches = watches
         if not engine.validate and caller is None:
             for pool in engine.coherency.pools:
                 pool.most_spare = MOST_SPARE
@@ -308,13 +336,19 @@ class Context(Shown, ContextCore):
         observing.setup_observers(self, observe)
         self._suspects = Suspects(engine)
         driver.watch_loss(self._suspects)
-        self._finished = False
+
+    def _place_tasks(self, place: places.ExecPlace | None, rule: Rule) -> None:
+        """Say where tasks run that name no place, and how a place is chosen where there are several."""
+        if self._spec.count > 1:
+            self.choose_places(Placement(self.engine, self._spec.count, rule), place is not None and is_auto(place))
+        if place is not None and not is_auto(place):
+            self.attach(self.engine, table.place_code(self, place), self.codes)
 
     def _start_after(self, caller: callers.Caller) -> None:
         """Begin on a caller's stream; its device is the default place."""
         self.attach(self.engine, self.codes[caller.ordinal], self.codes)
         try:
-            self.engine.port.start_after(self.default_code, caller.pointer, caller.captured)
+            self.engine.port.callers.start_after(self.default_code, caller.pointer, caller.captured)
         except BaseException:
             self.engine.port.shutdown()
             raise

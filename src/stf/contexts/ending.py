@@ -8,6 +8,7 @@ from stf._engine import handover, lifetime, outside_events, recording_caches, re
 from stf._engine.failures import description_of_cancelled
 from stf._support.sync import must_have_room
 from stf.contexts.observing import write_pictures
+from stf.data.partitioned import bring_home
 from stf.devices.make import stream_is_captured
 from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
 from stf.graphs.graph_scope import await_launches
@@ -70,6 +71,7 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
         if not knows_stream:  # nor does anybody know its events
             outside_events.cancel_all(context.engine)
         outside_events.await_open(context.engine)
+        bring_home(context)
         if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
             end_lost_capture(context)
         end_graphs(context)

@@ -12,6 +12,7 @@ from stf._support.profilers import shows_ranges
 from stf._support.whole_file import whole_file
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
+from stf.devices.spec import graph_statistics
 from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.observer import Observer
@@ -279,6 +280,7 @@ def why_in(context: ContextCore, what: Any) -> str:
     True
 
     With ``observe=True`` it also says when all that the task needs was there, and when the task started.
+    Of a task whose place was automatic, a table shows what decided.
     """
     read_device_times(context)
     if not isinstance(what, (str, int)):
@@ -373,7 +375,7 @@ def statistics(context: ContextCore) -> Statistics:
     counted = sum(kinds.values())
     pools = engine.coherency.pools
     copied = engine.coherency.copy_counts()
-    made, updated, kept, kept_bytes, budget = context._driver.graph_statistics()
+    made, updated, kept, kept_bytes, budget = graph_statistics(context._driver)
     return Statistics(
         tasks={"task": max(begun - counted, 0)} | kinds,
         tasks_by_place={names[p.place]: p.tasks for p in pools},
@@ -398,7 +400,7 @@ def count_gathered(context: ContextCore) -> int:
     """Queued bodies that gathering scopes have gathered, and not launched yet."""
     gathering, count = context.engine.gathering, 0
     while gathering is not None:
-        count += 0 if gathering.scope is None else gathering.scope.port.program.calls
+        count += 0 if gathering.scope is None else gathering.scope.port.calls()
         gathering = gathering.around
     return count
 

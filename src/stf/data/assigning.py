@@ -8,6 +8,7 @@ import numpy as np
 
 from stf._engine.access import DataHandle, check_mine
 from stf.interop.results import check_number, holds, is_too_large, kind_of_number
+from stf.tasks.placing import settle
 from stf.values.conditions import Computation, Condition, Expression, itself, sample_of
 from stf.values.params import Param
 
@@ -30,6 +31,7 @@ def assign(context: Any, target: Any, expression: Expression) -> None:
     plan = expression.planned(positions)
     task = context.make_task_at(accesses, "assign")
     task.find_site_outside()
+    settle(task)
     is_on_device = context.engine.places[task.where].enqueues
     if is_on_device and not params:
         from stf.kernels import scalars  # not needed on a CPU

@@ -15,6 +15,7 @@ from stf.errors import not_copied
 from stf.tasks.after import Outside
 from stf.tasks.checks import must_be_open, must_be_outside, task_of_kind
 from stf.tasks.not_accesses import refuse_data
+from stf.tasks.placing import place_on_host
 from stf.tasks.task import ContextCore
 
 READ = 1
@@ -89,7 +90,8 @@ def event(context: ContextCore, *writes: Access, name: str | None = None, symbol
         await_unused(context, writes, label)
     token = new_handle(context.engine, None, None if label is None else f"event {label}", True)
     task = context.make_task_at((token.write(),), label)
-    task.kind, task.where = "event", 0
+    task.kind = "event"
+    place_on_host(task)
     task.find_site_outside()
     outside_events.open_event(context.engine, task, [token.core, *(access.data.core for access in writes)])
     return Event(context.engine, task, token)
@@ -103,12 +105,11 @@ def await_unused(context: ContextCore, writes: tuple[Access, ...], label: str | 
             raise TypeError(f"ctx.event takes data that others write, as x.write() or x.rw(), got {access!r}")
         home = access.data.core.home
         if home is None or home.place != 0 or access.data.core.layout.interface is not None:
-            raise TypeError(
-                f"{access.data.core.describe()} is in no array of yours on the host, so others cannot write it; register one"
-            )
+            name = access.data.core.describe()
+            raise TypeError(f"{name} is in no array of yours on the host, so others cannot write it; register one")
     must_be_outside(context, "an event of data", False)
     outside_events.must_be_possible(context.engine)
-    with task_of_kind(context, "wait", writes, label or "event", None, "host"):
+    with task_of_kind(context, "wait", writes, label or "event", "host"):
         pass
 
 

@@ -12,12 +12,14 @@ from stf._engine.access import check_mine
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
+from stf.data.partitioned import PartitionedData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.interop.known_arrays import describe_numpy
-from stf.places.places import DataPlace
+from stf.places.places import DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.checks import check_array, task_of_kind
+from stf.tasks.placing import settle
 from stf.tasks.task import ContextCore
 from stf.values.params import Param
 from stf.values.reducers import Reducer
@@ -52,6 +54,10 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
     ...     print(y.numpy())
     [7. 7. 7.]
     """
+    if are_alike(src, dst):
+        for source, target in zip(src.parts.ravel(), dst.parts.ravel(), strict=True):
+            submit_copy(context, [source], [target], target.exec_place)
+        return
     sources, targets = parts_of(context, src), parts_of(context, dst)
     if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
         check_equal_parts(src, dst)
@@ -60,13 +66,27 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
             raise ValueError(
                 f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
             )
+    submit_copy(context, sources, targets, None)
+
+
+def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> None:
     accesses = [source.read() for source in sources] + [target.write() for target in targets]
-    task = task_of_kind(context, "copy", accesses, "copy", dst)
+    task = task_of_kind(context, "copy", accesses, "copy", place)
+    settle(task)
     alike = [source.dtype for source in sources] == [target.dtype for target in targets]
     if alike and is_native(context, task, sources + targets):
         task.run_native(copy_replicas)
     else:
         task.run_queued(copy_into, ())
+
+
+def are_alike(src: Any, dst: Any) -> bool:
+    """Return whether two data are partitioned alike, over the same places."""
+    if not (isinstance(src, PartitionedData) and isinstance(dst, PartitionedData)) or src is dst:
+        return False
+    pairs = zip(src.parts.ravel(), dst.parts.ravel(), strict=False)
+    alike = src.grid.places == dst.grid.places and src.shape == dst.shape and src.context is dst.context
+    return alike and all(one.region == other.region for one, other in pairs)
 
 
 def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
@@ -109,6 +129,11 @@ def fill(context: ContextCore, data: LogicalData, value: Any) -> None:
             f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
             "or write it in a task"
         )
+    if isinstance(data, PartitionedData) and np.ndim(value) == 0:
+        check_array(context, data)
+        for part in data.parts.ravel():
+            submit_fill(context, part, value, None, part.exec_place)
+        return
     submit_fill(context, data, value, None, None)
 
 
@@ -124,7 +149,8 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
     values = content_of(value.value_in(None) if is_param else value, data)
     if place is None and where is not None and where.kind in ("device", "host"):
         place = where.index if where.kind == "device" else "host"
-    task = task_of_kind(context, "fill", [data.write(where)], "fill", None, place)
+    task = task_of_kind(context, "fill", [data.write(where)], "fill", place)
+    settle(task)
     if is_param:
         task.run_queued(fill_with, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
     elif is_native(context, task, [data]) and (where is None or where.kind != "host"):
@@ -200,6 +226,10 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     ...     print(sum(ctx.statistics().copies.values()))
     1
     """
+    if isinstance(data_place, ReplicatedPlace):
+        for place in data_place.grid:
+            prefetch(context, data, place.affine_data_place)
+        return
     code = data_place_code(context, data_place)
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
@@ -208,7 +238,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     on_device = code > 0 and context.engine.places[code].ordinal >= 0
     if not on_device:  # of a device, whose stream waits for no worker
         code = context.default_code if context.engine.places[context.default_code].enqueues else 0
-    task = task_of_kind(context, "prefetch", accesses, "prefetch", None, place_of_code(context, code))
+    task = task_of_kind(context, "prefetch", accesses, "prefetch", place_of_code(context, code))
     task.run_empty()
 
 

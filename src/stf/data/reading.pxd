@@ -2,6 +2,7 @@ from stf._engine.access cimport READ, Data, DataHandle, make_access
 from stf._port.replicas cimport Layout, Replica
 from stf._engine.readback cimport await_array, read_back
 from stf._engine.engine cimport Engine
+from stf.tasks.placing cimport place_on_host
 from stf.tasks.task cimport ContextCore, Task
 
 cdef tuple NO_ARGUMENTS

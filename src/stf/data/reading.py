@@ -26,6 +26,7 @@ from stf.tasks.task import Task
 if not cython.compiled:
     from stf._engine.access import make_access
     from stf._engine.readback import await_array, read_back
+    from stf.tasks.placing import place_on_host
 
     READ = 1
 
@@ -111,10 +112,10 @@ def read_on_host(context, data):
         access.place = 0
     task.accesses = (access,)
     task.kind = "wait"
-    task.where = 0
+    place_on_host(task)
     task.find_site_outside()
     engine: Engine = task.engine
-    if engine.root.reads_back:
+    if engine.root.readback is not None:
         task.warns_if_unused = False
         content = read_back(engine, task, data.core)
         if content is not None:

@@ -25,14 +25,16 @@ from stf._engine.access import AddressBook, DataHandle, Span
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
 from stf._support.sync import NestingGate
-from stf.data import sharing
+from stf.data import partitioned, sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
+from stf.data.filling import prefetch
 from stf.data.logical_data import LogicalData
 from stf.data.protection import Protected, may_be_writeable_again, protected
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
+from stf.places.places import CompositePlace, ReplicatedPlace
 from stf.places.table import place_of_memory
 from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore
@@ -315,7 +317,8 @@ def logical_data(
         any number of axes, any dtype without Python objects. It is kept alive, and never copied. Tasks wait for
         what its library's current stream is given so far; an object that tells no stream must be ready.
     data_place : DataPlace, optional
-        Where it is; found out by itself, but for ``data_place.managed()``.
+        Where it is; found out by itself, but for ``data_place.managed()``. ``data_place.composite(grid, part)`` gives
+        partitioned data (`PartitionedData`), ``data_place.replicated(grid)`` copies the array to each place.
     name : str, optional
         For messages and pictures.
     write_back : bool
@@ -362,7 +365,19 @@ def logical_data(
         return custom_data(context, obj, custom, label, write_back, readonly, logical_data)
     if isinstance(obj, DataHandle):
         raise TypeError(f"{obj!r} is logical data already")
-    return register(context, obj, data_place, label, write_back, readonly)
+    if data_place is not None and isinstance(data_place, (CompositePlace, ReplicatedPlace)):
+        return over_places(context, obj, data_place, label, write_back, readonly)
+    result = register(context, obj, data_place, label, write_back, readonly)
+    return result if result.core.linked is None else partitioned.known_form(result)
+
+
+def over_places(context, obj, data_place, name, write_back, readonly):
+    """The data of an array over several memories."""
+    handle = register(context, obj, None, name, write_back, readonly)
+    if isinstance(data_place, ReplicatedPlace):
+        prefetch(context, handle, data_place)
+        return handle
+    return partitioned.partitioned_form(context, handle, data_place)
 
 
 def register(context: ContextCore, obj, data_place, label, write_back, readonly):

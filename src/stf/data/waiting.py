@@ -41,7 +41,7 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
         data_place_code(context, data_place)
     place = HOST if context.on_cuda or data_place is None else data_place
     accesses = [part.read() if part.core.token else part.read(place) for part in parts]
-    task = task_of_kind(context, "wait", accesses, "wait", None, "host")
+    task = task_of_kind(context, "wait", accesses, "wait", "host")
     with task:
         for part in parts:
             await_array(context.engine, part.core)
@@ -57,7 +57,7 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
     code = current_device_code(context) if data_place is None else data_place_code(context, data_place)
     number = context.engine.places[code].ordinal if code > 0 else -1
     number = number if number >= 0 else context.engine.places[current_device_code(context)].ordinal
-    task = task_of_kind(context, "wait", [data.read()], "wait", None, number)
+    task = task_of_kind(context, "wait", [data.read()], "wait", number)
     with task:
         if data.is_token:
             return None
@@ -66,9 +66,9 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
             return jax_arrays.jax_copy(task, replica, number)()
         view = cuda_arrays.device_view(replica, library, number)
         pointer = cuda_arrays.current_stream(library, number)
-        context.engine.port.signal_external(task.slot, pointer)
+        context.engine.port.callers.signal(task.slot, pointer)
         result = cuda_arrays.copied(view, library, number)
-        context.engine.port.wait_on_external(task.slot, pointer)
+        context.engine.port.callers.wait_on(task.slot, pointer)
     check_errors(context)
     return result
 
@@ -159,7 +159,7 @@ async def all_done(context: ContextCore) -> None:
     while True:
         tails = engine.tails()
         done, tell_loop = handles.loop_future()
-        engine.call_after(task_of_kind(context, "fence", [], "fence", None, "host"), tails, tell_loop)
+        engine.call_after(task_of_kind(context, "fence", [], "fence", "host"), tails, tell_loop)
         await done
         if not engine.pending():
             return
@@ -197,6 +197,8 @@ def synchronize(context: ContextCore, timeout: float | None = None) -> None:
     must_be_outside(context, "synchronize")
     if not context.engine.synchronize(arguments.seconds(timeout)):
         raise TimeoutError(f"tasks were still running after {timeout} s")
+    if context.placement is not None:
+        context.placement.settle_clocks()
     check_errors(context)
 
 
@@ -308,7 +310,7 @@ def fence(context: ContextCore) -> Fence:
     """
     must_be_open(context)
     must_be_outside(context, "fence")
-    task = task_of_kind(context, "fence", [], "fence", None, "host")
+    task = task_of_kind(context, "fence", [], "fence", "host")
     return Fence(context, context.engine.fence(task))
 
 
@@ -346,7 +348,7 @@ class Fence(Stream):
         must_not_be_in_a_body(self._owner, "synchronize of a fence")
         if not self._owner.engine.wait_events(self._events, arguments.seconds(timeout)):
             raise TimeoutError(f"tasks before the fence were still running after {timeout} s")
-        if (error := self._owner._driver.fault()) is not None and not self._owner._finished:
+        if (error := self._owner.engine.root.fault()) is not None and not self._owner._finished:
             raise error
 
     @property

@@ -193,4 +193,12 @@ def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics
     streams, spare, workers, allocations, used = driver.statistics()
     places = ["host", *(f"device({i})" for i in numbers)]
     held = dict(zip(places, used, strict=True))
-    return DriverStatistics(streams, spare, workers, allocations, held, *driver.graph_statistics())
+    return DriverStatistics(streams, spare, workers, allocations, held, *graph_statistics(driver))
+
+
+def graph_statistics(driver: Any) -> tuple[int, int, int, int, int]:
+    """Return what `Graphs.statistics` of a driver does; zeros of one that has no graphs."""
+    if driver.graphs is None:
+        return 0, 0, 0, 0, 0
+    made, updated, kept, kept_bytes, budget = driver.graphs.statistics()
+    return made, updated, kept, kept_bytes, budget

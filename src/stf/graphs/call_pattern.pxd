@@ -4,7 +4,7 @@ from stf._engine.access cimport DataHandle
 from stf._engine.engine cimport Engine
 from stf._port.late_values cimport is_same
 from stf.graphs.launchable cimport GraphCore
-from stf.tasks.task cimport ContextCore, active_places
+from stf.tasks.task cimport ContextCore
 
 cdef extern from "Python.h":
     PyObject* PyCell_GET(object cell)

@@ -16,13 +16,12 @@ from stf import config
 from stf._engine.access import DataHandle
 from stf.errors import ContextClosedError, GraphClosedError
 from stf.graphs.returned_data import given, hold
-from stf.places.table import current_place_code
+from stf.tasks.placing import wanted
 from stf.values.containers import is_container
 from stf.values.params import is_of_parameters
 
 if not cython.compiled:
     from stf._port.late_values import is_same
-    from stf.places.places import active_places
 
     DATA, SEVERAL, NUMBER, OBJECT, EQUAL, CONTEXT = 0, 1, 2, 3, 4, 5  # by what a value is known again
 
@@ -106,7 +105,7 @@ class CallPattern:
 
     def __init__(self, entry, context, values, numbers, cells):
         self.entry = entry
-        self.place = current_place_code(context)
+        self.place = wanted(context, None)
         self.context = weakref.ref(context)
         self.values = values  # (kind, known, name) each
         self.numbers = numbers  # that are defaults
@@ -141,7 +140,7 @@ class CallPattern:
             mark = known[1]
             if not is_like_content(known[0], mark[0], mark[1]):
                 return None
-        place: cython.int = current_place_code(context) if active_places[0] else context.default_place()
+        place: cython.int = context.place_here()
         if place != self.place:
             return None
         return self.numbers if numbers is None else numbers

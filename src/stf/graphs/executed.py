@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from stf._support.code_facts import facts_of
 from stf.graphs.closure_variables import is_of_users
 from stf.graphs.names_read import OPAQUE, reads_of
+from stf.placement.asking import asking
 from stf.values.params import Param
 
 __all__ = ["Executed", "Ran"]
@@ -63,7 +64,7 @@ class Executed:
 
     def _note(self, frame: types.FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not is_of_users(code):
+        if event != "call" or asking.depth or not is_of_users(code):  # a recording keeps the places that are chosen
             return
         if str(frame.f_globals.get("__name__")).partition(".")[0] in OPAQUE:  # wherever that is installed
             return

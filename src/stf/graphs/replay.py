@@ -35,8 +35,9 @@ from stf.graphs.executed import Executed
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
 from stf.observe.html import lines_html, never_raises
-from stf.places.table import current_place_code, place_of_code
+from stf.places.table import exec_place_of
 from stf.tasks.checks import must_be_open
+from stf.tasks.placing import wanted
 from stf.tasks.task import ContextCore
 from stf.values.containers import data_in, is_container
 from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_parameters, refuse_reachable
@@ -196,8 +197,9 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
     def _call_bound(self, bound: inspect.BoundArguments, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call with arguments that are bound to their names."""
         context = self._context_of(bound.arguments)
-        if claims.recorded_description(context.engine, threading.get_ident()) is not None:
-            return self._fn(*args, **kwargs)  # a part of what is recorded there
+        engine = context.engine
+        if engine.wants_finite or claims.recorded_description(engine, threading.get_ident()) is not None:
+            return self._fn(*args, **kwargs)  # each body is looked at; or it is a part of what is recorded there
         while True:
             entry = self._entry_for(context, bound.arguments)
             entry.calls += 1
@@ -308,7 +310,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         )
 
     def _key(self, context: Any, arguments: dict[str, Any]) -> Signature:
-        place = place_of_code(context, current_place_code(context))
+        place = exec_place_of(context.engine, wanted(context, None))
         parts = [Part("context", id(context.engine)), Part("default place", place)]
         parts += [self._numbers.part_of(name, value) for name, value in arguments.items()]
         for variable in self._variables(arguments):

@@ -28,7 +28,7 @@ cdef class PrivatePools:
 
 cdef PrivatePools innermost
 
-cpdef PrivatePools kept_pools(object port)
+cpdef PrivatePools pools_of(list kept)
 cdef PrivatePools of_thread(unsigned long long thread)
 cdef tuple take_over(object cupy)
 cdef int hand_back(tuple before) except -1

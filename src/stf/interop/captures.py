@@ -162,10 +162,10 @@ class PrivatePools:
 innermost: PrivatePools = None  # the end of the chain
 
 
-def kept_pools(port):
-    """Pools for what one body of a recording allocates, which the recording keeps."""
+def pools_of(kept):
+    """Return pools for what one body of a recording allocates, which it keeps as long as that list."""
     pools: PrivatePools = PrivatePools.__new__(PrivatePools)
-    pools._kept = port.program.pools
+    pools._kept = kept
     return pools
 
 

@@ -1,6 +1,7 @@
 cimport cython
 from stf._engine.access cimport Access
 from stf.kernels.plans cimport Plan, submit_planned
+from stf.tasks.placing cimport place_at, settle
 from stf.tasks.task cimport ContextCore, Task
 
 @cython.no_gc
@@ -14,6 +15,7 @@ cdef class KernelBuilder:
     cdef readonly object grid  # whose places share it; or None
     cdef readonly Task task
     cdef int submit(self, object body) except -1
+    cdef list on_each_part(self, object body)
     cdef list on_each_place(self)
 
 cpdef KernelBuilder make_builder(ContextCore context, object construct, object over, tuple arguments, object extra, object name)

@@ -17,17 +17,18 @@ from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
+from stf.kernels.owned_parts import loops_over_parts
 from stf.kernels.plans import Plan, remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
-from stf.places.table import place_code_of_task
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 from stf.tasks.undeclared import refuse_undeclared
 
 if not cython.compiled:
     from stf.kernels.plans import submit_planned
+    from stf.tasks.placing import place_at, settle
 
 NEW, READ, WRITE = 0, 1, 2
 FUNCTION: object = types.FunctionType
@@ -53,7 +54,7 @@ class KernelBuilder:
         """Say where it runs, a grid too; return the builder."""
         self.grid = place if isinstance(place, Grid) else None
         if self.grid is None:
-            self.task.where = place_code_of_task(self.task.context, place)
+            place_at(self.task, self.task.context, place)
         return self
 
     def set_symbol(self, symbol):
@@ -76,12 +77,14 @@ class KernelBuilder:
         if self.grid is None:
             self.submit(body)
             return given
-        for part in self.on_each_place():
+        for part in self.on_each_part(body) or self.on_each_place():
             part(body)
         return given
 
     def submit(self, body):
         """Submit the task at its place."""
+        if self.task.where < 0:
+            settle(self.task)
         scope = self.task.context.engine.scope
         if scope.submitted is not None:
             scope.submitted.append(body)
@@ -106,6 +109,26 @@ class KernelBuilder:
         plan.run(task, self.arguments, made.numbers)
         remember(plan, body, captured)
         return 0
+
+    def on_each_part(self, body):
+        """A builder for each part of partitioned data, which all run beside each other; None for other loops."""
+        loops = loops_over_parts(self, body)
+        if loops is None:
+            return None
+        found: list = []
+        if len(loops) > 1:
+            self.task.kind = "part"
+        for number, (place, over, given) in enumerate(loops):
+            arguments = tuple([continued(item) if number and isinstance(item, Reduction) else item for item in given])
+            own: KernelBuilder = make_builder(
+                self.task.context, self.construct, over, arguments, self.extra, self.task.symbol
+            )
+            own.task.warns_if_unused = False
+            own.task.kind = self.task.kind
+            found.append(own.on(place))
+        first: KernelBuilder = found[0]
+        self.task = first.task  # so that this builder, too, has run its body
+        return found
 
     def on_each_place(self):
         """A builder for the part of each place that has one; later ones go on from what the first have written."""

@@ -13,8 +13,10 @@ from stf.errors import ContextClosedError, PlaceError
 from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import ARRAY_FIELDS, MEMREF_FIELDS, Kernel, is_of_kind
 from stf.kernels.launching import config_of
-from stf.places.table import cuda_context_at, current_place_code, place_code, place_of_code
+from stf.places.places import is_auto
+from stf.places.table import AUTO, current_place_code, place_code, place_of_code
 from stf.tasks.closures import snapshot
+from stf.tasks.placing import place_at, settle, wanted
 from stf.values.params import Param
 
 __all__ = ["BroughtKernel", "kernel"]
@@ -107,10 +109,12 @@ class ConfiguredKernel:
         if self.brought.flavour in LAUNCHED_BY_THEIR_OWN:
             let_launch(context, self, args, options)
             return
-        thing = self.brought.thing
+        thing, place = self.brought.thing, self.place
         if self.brought.flavour == "numba":
-            thing = numba_kernel(context, self.brought, args, self.place)
-        context.launch_kernel(thing, self.config, *args, place=self.place)
+            if wanted(context, place) == AUTO:  # a kernel is compiled for a device: choose that first
+                place = chosen_for(context, accesses_among(args), foreign.name_of(thing))
+            thing = numba_kernel(context, self.brought, args, place)
+        context.launch_kernel(thing, self.config, *args, place=place)
 
 
 def flavour_of(thing: Any) -> str:
@@ -135,9 +139,24 @@ def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
     raise TypeError(f"{brought!r} was called without an access, so its context is unknown; pass lX.read() or lX.rw()")
 
 
+def chosen_for(context: Any, accesses: tuple[Access, ...], name: str) -> Any:
+    """Return the place that is chosen for a launch, as a task with these accesses would get it."""
+    task = context.make_task_at(accesses, name)
+    task.find_site_outside()
+    place_at(task, context, "auto")
+    settle(task)
+    return place_of_code(context, task.where)
+
+
+def accesses_among(args: tuple[Any, ...]) -> tuple[Access, ...]:
+    """Return the accesses among the arguments of a launch."""
+    return tuple(value for value in args if isinstance(value, Access))
+
+
 def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
     """The number of the execution place of a launch; `PlaceError` if that is no CUDA device."""
-    where = current_place_code(context) if place is None else place_code(context, place)
+    named = place is not None and not is_auto(place)
+    where = place_code(context, place) if named else current_place_code(context)  # which is one like all others
     if where == 0 or not context.engine.places[where].enqueues:
         raise PlaceError(
             f"{brought!r} runs on a CUDA device, and this place is {context.engine.places[where].name}; use "
@@ -235,8 +254,7 @@ def function_of_library(overload: Any, context: Any, where: int) -> int:
 def function_of_image(overload: Any, context: Any, where: int) -> int:
     """The CUDA function of numba-cuda-mlir, which gives machine code."""
     image, name = bytes(overload.metadata["cubin"]), overload.metadata["func_name"]
-    ordinal = context.engine.places[where].ordinal
-    return int(context._driver.load_function(image, name.encode(), ordinal, cuda_context_at(context, where)))
+    return int(context.engine.root.kernels.at(where).function(image, name))
 
 
 def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: int) -> Kernel:
@@ -253,7 +271,8 @@ def compile_numba(context: Any, dispatcher: Any, args: tuple[Any, ...], where: i
     with numba.devices[context.engine.places[where].ordinal]:
         taken, overload = overload_of(numba, dispatcher, tuple(kinds))
         function = numba.function(overload, context, where)
-    made = Kernel(dispatcher, context._driver.parameters_of(function), [], dispatcher.py_func.__name__)
+    parameters = context.engine.root.kernels.at(where).parameters(function)
+    made = Kernel(dispatcher, parameters, [], dispatcher.py_func.__name__)
     made.remember(context.engine.places[where].functions, function)
     made.cooperative = getattr(overload, "cooperative", False) is True
     ndims = [kind.ndim if isinstance(kind, types.Array) else -1 for kind in taken]
@@ -358,12 +377,12 @@ def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...]
     for extent in grid if isinstance(grid, tuple) else (grid,):
         if isinstance(extent, Param):
             extent.refuse()
-    accesses = [value for value in (*args, *options.values()) if isinstance(value, Access)]
+    accesses = accesses_among((*args, *options.values()))
     args = tuple(value for value in args if not is_token(value))  # which bring no argument
     options = {name: value for name, value in options.items() if not is_token(value)}
     given = [*args, *options.values()]
     arrays = [position for position, value in enumerate(given) if isinstance(value, Access)]
-    place = [] if configured.place is None else [place_of_code(context, place_code(context, configured.place))]
+    place = [] if configured.place is None else [configured.place]
     task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
     task.find_site_outside()
     if callable(grid):

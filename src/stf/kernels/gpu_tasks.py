@@ -23,7 +23,6 @@ from stf.kernels.nest import Argument, ArrayType, Axis, LoopNest
 from stf.kernels.plans import Plan
 from stf.kernels.reductions import Reduction
 from stf.kernels.writers.numba_cuda import BLOCK
-from stf.places.table import cuda_context_at
 
 __all__ = [
     "GpuLaunches",
@@ -289,9 +288,8 @@ def load(kernel: Any, context: Any, place: int, where: str) -> None:
 
 def blocks_at_once(kernel: Kernel, task: Any, threads: int) -> int:
     """How many blocks of so many threads run at once where a task runs."""
-    context = task.context
-    ordinal, function = context.engine.places[task.where].ordinal, kernel.function_at(context, task.where)
-    return int(context._driver.blocks_at_once(function, threads, ordinal, cuda_context_at(context, task.where)))
+    function = kernel.function_at(task.context, task.where)
+    return int(task.engine.root.kernels.at(task.where).blocks_at_once(function, threads))
 
 
 def threads_at_once(kernel: Kernel, task: Any, threads: int) -> int:

@@ -1,9 +1,21 @@
 """Threads of a hierarchy on a GPU: which of its threads each is, how groups wait, and where they share memory.
 
-All threads are numbered in the order of their ranks, and blocks have so many of them one after the other. A group that
-is a block waits by the hardware's barrier; one that is a part of a warp, by that of the warp. A group of several blocks
-waits at a counter in the device's memory. That needs all of these blocks on the device at once, which a cooperative
-launch guarantees.
+``con(8, par(4, con(32)))`` is a tree of groups, whatever the hardware has. All threads are numbered in the order of
+their ranks, and blocks have so many of them one after the other (`Mapping`):
+
+1. *Threads of a block*: those of the smallest group that waits or has memory, if they are at most 1,024 and divide
+   those of the others; else the largest divisor of all. Groups of a warp fit in any; without others a block has 256.
+2. *Barriers*: of the warp, with a mask, for groups whose size divides 32; the block's for groups that are a block;
+   else a counter in the device's memory, to which each block adds one before it spins until all have. That needs all
+   of these blocks on the device at once, which a cooperative launch guarantees; what does not fit is a ValueError.
+3. *Memory*: shared for groups that lie in a block, if all of them fit in 48 KiB; else memory that comes with the
+   launch.
+4. *Widths that nobody gave*: inside, a usual block; outside, as many groups as the device runs at once of the kernel,
+   which is compiled before that is known. So widths are arguments of the kernel, and what is compiled in are the
+   sizes of the groups that wait or share memory.
+
+Parts of a block that are more than a warp could wait at named barriers of the hardware, which Numba does not have:
+such a level gets a block of its own instead, by the first rule.
 """
 
 from __future__ import annotations
@@ -142,8 +154,8 @@ def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, oute
 
 def concurrency_at(task: Any) -> int:
     """Return a CPU's workers, or a GPU's multiprocessors, where a task runs."""
-    driver, place = task.context._driver, task.context.engine.places[task.where]
-    return int(driver.multiprocessors(place.ordinal) if place.enqueues else driver.max_workers)
+    root, place = task.engine.root, task.engine.places[task.where]
+    return int(root.kernels.at(task.where).multiprocessors() if place.enqueues else root.max_workers())
 
 
 def scratch_of(hierarchy: Hierarchy, mapping: Mapping) -> list[Scratch]:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from stf.errors import DriverError
-from stf.places.table import cuda_context_at
 
 known: dict[int, Any] = {}
 KNOWN_LIMIT = 4096
@@ -22,9 +21,8 @@ class Source:
 
     def function_at(self, context: Any, where: int) -> int:
         """Return the address of the CUDA function at an execution place."""
-        driver, ordinal = context._driver, context.engine.places[where].ordinal
-        image = self.image(driver.capability(ordinal))
-        return int(driver.load_function(image, self.name.encode(), ordinal, cuda_context_at(context, where)))
+        kernels = context.engine.root.kernels.at(where)
+        return int(kernels.function(self.image(kernels.capability()), self.name))
 
 
 def remember(thing: Any, kernel: Any) -> None:
@@ -36,10 +34,7 @@ def remember(thing: Any, kernel: Any) -> None:
 
 def function_of_kernel(kernel: int, context: Any, where: int) -> int:
     """The function, at an execution place, of a kernel that belongs to no CUDA context."""
-    pointer = cuda_context_at(context, where)
-    if pointer:
-        return int(context._driver.function_in(kernel, pointer))
-    return int(context._driver.function_on(kernel, context.engine.places[where].ordinal))
+    return int(context.engine.root.kernels.at(where).function_of(kernel))
 
 
 def function_at(thing: Any, context: Any, where: int) -> int:
@@ -79,7 +74,7 @@ def function_of_address(address: int, context: Any, where: int) -> int:
     CUDA launches both by the same call, and tells the parameters of a CUfunction alone; of one without parameters it
     is asked whether it is a CUkernel.
     """
-    if context._driver.parameters_of(address):
+    if context.engine.root.kernels.at(where).parameters(address):
         return address
     try:
         return function_of_kernel(address, context, where)

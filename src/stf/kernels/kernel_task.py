@@ -14,9 +14,11 @@ from stf.kernels.launching import Config, expanded
 if not cython.compiled:
     from stf.kernels.arguments import Kernel
     from stf.kernels.launching import kernel_of, put_launch
+    from stf.tasks.placing import settle
     from stf.tasks.views import memory_of, position_of
 
     NEW, OPEN = 0, 1
+    SEVERAL = -1
 
 
 @cython.binding(True)
@@ -51,7 +53,7 @@ def cuda_kernel(context, *args, name=None, symbol=None):
     [4. 4. 4. 4.]
     """
     task = context.make_task_at(args, name_of(name, symbol))
-    if task.where < 0:
+    if task.where == SEVERAL:
         raise PlaceError("kernels of ctx.cuda_kernel run at one place, got a grid; use ctx.task(grid, ...).streams")
     task.find_site_outside()
     return KernelTask(task)
@@ -91,6 +93,7 @@ class KernelTask:
     def start(self):
         """Start the task, as entering the with-block does. Returns this."""
         engine = cython.cast("Engine", self.task.engine)
+        settle(self.task)
         if self.task.state == NEW and not engine.place(self.task.where).enqueues:
             raise PlaceError(f"kernels of ctx.cuda_kernel run on a CUDA device, got {self.task.place_name}")
         self.task.open()

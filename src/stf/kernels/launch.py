@@ -151,13 +151,14 @@ class Threads:
         """What is cut into parts for the places of a grid: the outermost level, which has a width from now on."""
         context, hierarchy = builder.task.context, builder.over.hierarchy
         if hierarchy.levels[0].width is None:
+            root = context.engine.root
             places = [context.engine.place(place_code_of_task(context, place)) for place in builder.grid.places]
-            gpus = [context._driver.multiprocessors(place.ordinal) for place in places if place.enqueues]
+            gpus = [root.kernels.at(place.number).multiprocessors() for place in places if place.enqueues]
             if gpus:
                 hierarchy = with_widths(hierarchy, sum(gpus) * BLOCKS_EACH, USUAL)
             else:
                 first, *inner = hierarchy.levels
-                width = max(len(places), context._driver.max_workers)
+                width = max(len(places), root.max_workers())
                 hierarchy = Hierarchy((first._replace(width=width), *inner))
             builder.over = Group(hierarchy)
         return Part((range(hierarchy.levels[0].width or 0),))

@@ -6,7 +6,6 @@ from stf.tasks.recapture cimport Recaptured
 
 cdef class LaunchCapture(Recaptured):
     cdef Port port
-    cdef object driver
     cdef tuple how
     cdef bytes content
     cdef list pointers

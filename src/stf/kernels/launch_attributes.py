@@ -16,16 +16,15 @@ if not cython.compiled:
 class LaunchCapture(Recaptured):
     """A recorded launch, captured anew for one with other values of its parameters, or with other data.
 
-    `how` is what the driver's ``launch_with_extras`` takes before the arguments; `pointers` are (offset, replica) of
+    `how` is what ``KernelsAt.launch`` takes before the arguments; `pointers` are (offset, replica) of
     those that are addresses, and `arguments` make those that are parameters.
     """
 
-    def __init__(self, task, driver, how, content, pointers, arguments):
+    def __init__(self, task, how, content, pointers, arguments):
         self.describe(task)
         engine: Engine = task.engine
         self.varies = arguments is not None
         self.port = engine.root
-        self.driver = driver
         self.how = how
         self.content = content
         self.pointers = pointers
@@ -60,9 +59,9 @@ class LaunchCapture(Recaptured):
 
     def capture(self, content):
         """The launch with these arguments, captured by itself."""
-        capture = self.port.begin_capture(self.where, None)
+        capture = self.port.captures.begin(self.where, None)
         try:
-            self.driver.launch_with_extras(*self.how, content, capture.pointer)
+            self.port.kernels.at(self.where).launch(*self.how, content, capture.pointer)
         finally:
             captured = capture.end()
         return captured

@@ -20,6 +20,7 @@ from stf._engine import host_waits, outcomes
 from stf._engine.access import Access, ArrayAccess
 from stf._engine.engine import Engine
 from stf._port.late_values import Asked
+from stf._port.recording_port import RecordingPort
 from stf._port.replicas import Layout
 from stf._recording.variants import Arguments
 from stf._support.arguments import name_of
@@ -27,13 +28,13 @@ from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import MEMREF_FIELDS, Kernel, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
-from stf.places.table import place_code
 from stf.tasks import validation
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 
 if not cython.compiled:
     from stf.kernels.arguments import give_block, put_described_value, put_number, put_value, take_block
+    from stf.tasks.placing import place_at, settle
     from stf.tasks.views import reach_all
 
     NEW, OPEN, ENDED = 0, 1, 2
@@ -111,7 +112,10 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
     task: Task = context.make_task(NO_ARGUMENTS, None)
     task.find_site()
     if where is not None:
-        task.where = place_code(context, where)
+        place_at(task, context, where)
+    if task.where < 0:
+        task.accesses = accesses_in(expanded(args))
+        settle(task)
     mine: Kernel = kernel_of(context, kernel, task.where)
     shape: Config = config_of(config)
     task.symbol = mine.name if symbol is None else symbol
@@ -177,6 +181,7 @@ def put_launch(task, kernel, config, args, alone=False):
         reach_all(task)
     engine: Engine = task.engine
     recorded: cython.bint = engine.scope.records
+    recording: RecordingPort = engine.port if recorded else None
     special: cython.bint = config.extras is not None or kernel.cooperative
     pointers: list = [] if recorded and special else None
     late: tuple = NO_ARGUMENTS
@@ -198,8 +203,8 @@ def put_launch(task, kernel, config, args, alone=False):
             block.put_integer(kernel.offsets[i], 8, replica.address)
             if pointers is not None:
                 pointers.append((kernel.offsets[i], task.recorded_replica(at)))
-            elif recorded:
-                engine.port.put_pointer(task.slot, kernel.offsets[i], replica)
+            elif recording is not None:
+                recording.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
         elif type(argument) is Measure:
@@ -216,7 +221,7 @@ def put_launch(task, kernel, config, args, alone=False):
         function = kernel.function_at(task.context, task.where)
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
-    if engine.validate and not engine.scope.records and task.restore is None:
+    if engine.watches and not engine.scope.records and task.restore is None:
         task.restore = validation.watch(task, False)
     if special:
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)
@@ -245,7 +250,7 @@ def put_launch(task, kernel, config, args, alone=False):
         raise
     give_block(block)
     if late:
-        engine.port.vary_launch(task.slot, LateArguments(kernel, late))
+        recording.vary_launch(task.slot, LateArguments(kernel, late))
     return 0
 
 
@@ -260,11 +265,12 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
     extras = (cluster, cooperative or kernel.cooperative, overlapping)
     content = block.content(kernel.nbytes)
     how = (function, shape, extras, kernel.offsets, task.place_name)
-    task.context._driver.launch_with_extras(*how, content, stream)
+    engine.root.kernels.at(task.where).launch(*how, content, stream)
     if pointers is not None and alone:
         arguments = LateArguments(kernel, late) if late else None
-        again = LaunchCapture(task, task.context._driver, how, content, pointers, arguments)
-        engine.port.capture_again(task.slot, again)
+        again = LaunchCapture(task, how, content, pointers, arguments)
+        port: RecordingPort = engine.port
+        port.capture_again(task.slot, again)
     return 0
 
 
@@ -326,6 +332,7 @@ def put_described(task, kernel, args, block, pointers, alone):
     offset: cython.int
     late: tuple = NO_ARGUMENTS
     engine: Engine = task.engine
+    recording: RecordingPort = engine.port if engine.scope.records else None
     for i in range(len(args)):
         argument = args[i]
         wanted: cython.int = kernel.ndims[i]
@@ -341,8 +348,8 @@ def put_described(task, kernel, args, block, pointers, alone):
             offset = kernel.offsets[position + data]
             if pointers is not None:
                 pointers.append((offset, task.recorded_replica(at)))
-            elif engine.scope.records:
-                engine.port.put_pointer(task.slot, offset, replica)
+            elif recording is not None:
+                recording.put_pointer(task.slot, offset, replica)
             image: bytes = kernel.images[i]
             if kernel.layouts[i] is not replica.layout:
                 image = kernel.image_of(i, access, replica.layout)
@@ -381,7 +388,7 @@ def kernel_of(context: ContextCore, thing, where):
             'stf.context(devices="cuda"), and place=exec_place.device(i)'
         )
     function = foreign.function_at(thing, context, where)
-    kernel = Kernel(thing, context._driver.parameters_of(function), [], foreign.name_of(thing))
+    kernel = Kernel(thing, context.engine.root.kernels.at(where).parameters(function), [], foreign.name_of(thing))
     kernel.remember(context.engine.place(where).functions, function)
     kernel.cooperative = foreign.is_cooperative(thing)
     foreign.remember(thing, kernel)

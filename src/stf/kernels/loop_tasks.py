@@ -82,17 +82,17 @@ class LoopTask:
         alone = len(self.boxes) == 1 and not targets
         self.bounds = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
         self.explanation = explanation  # of an index that is out of bounds, where these are checked
-        self.driver: Any = None
+        self.port: Any = None
 
-    def at(self, driver: Any) -> LoopTask:
-        """The same, with the driver whose workers help."""
-        if driver is self.driver:
+    def at(self, port: Any) -> LoopTask:
+        """Return the same, with the port whose workers help."""
+        if port is self.port:
             return self
-        if self.driver is None:
-            self.driver = driver
+        if self.port is None:
+            self.port = port
             return self
         found = copy.copy(self)
-        found.driver = driver
+        found.port = port
         return found
 
     def __call__(self, *values: Any) -> None:
@@ -127,8 +127,9 @@ class LoopTask:
     def pieces(self) -> list[Box]:
         """The boxes, cut for the workers."""
         cost = self.loop.cost_ns or UNKNOWN_NS
-        count = min(PIECES_EACH * self.driver.max_workers, int(self.size * cost / PIECE_NS))
-        return cut(self.boxes, max(count, 1), self.along_first) if self.driver.max_workers > 1 else self.boxes
+        workers = self.port.max_workers()
+        count = min(PIECES_EACH * workers, int(self.size * cost / PIECE_NS))
+        return cut(self.boxes, max(count, 1), self.along_first) if workers > 1 else self.boxes
 
     def reduce(self, arrays: list[Any], extra: tuple[Any, ...], scalars: list[Target], copied: list[Target]) -> None:
         """Run blocks, each with results of its own, and combine these."""
@@ -175,7 +176,7 @@ class LoopTask:
             measured(0, pieces[0])
             return
         job = Job(measured, pieces)
-        self.driver.share(job, min(len(pieces), self.driver.max_workers) - 1)
+        self.port.share(job, min(len(pieces), self.port.max_workers()) - 1)
         job()
         job.wait()
 
@@ -193,7 +194,7 @@ class NothingToRun:
 
 def runs_bodies(task: Any) -> bool:
     """Return whether the bodies of a task's context are run, and so compiled."""
-    return task.context._driver.values is None
+    return task.context.engine.root.values is None
 
 
 class CpuBody:
@@ -228,7 +229,7 @@ class CpuBody:
             if isinstance(value, Param):
                 value.must_be_recorded()
         given = (*numbers[: self.extras], *self.widths, *numbers[self.extras :]) if self.widths else numbers
-        submit_body(task, self.run.at(task.context._driver), given, "numpy")
+        submit_body(task, self.run.at(task.engine.root), given, "numpy")
 
 
 class Job:

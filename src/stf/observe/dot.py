@@ -143,6 +143,7 @@ class DotRecorder(Observer):
         self._data: dict[int, int] = {}  # data id → index in _data_names
         self._removed: dict[int, int] = {}
         self._strings: dict[str, str] = {}
+        self.choices: dict[int, Any] = {}  # of places that were automatic, by task: ``lines()`` tells of one
 
     def task(self, task: ObservedTask) -> None:
         """Record a task."""
@@ -154,6 +155,9 @@ class DotRecorder(Observer):
             entry = record(self._section)
         if not self._described.issuperset(entry[9::2]):
             self._describe(task, entry[9::2])
+        choice = getattr(task, "choice", None)
+        if hasattr(choice, "lines"):
+            self.choices[task.id] = choice
         self._log.append(entry)
 
     def loan(self, kind: str, data_id: int, data_name: str, mode: int, number: int, waits_for: tuple[int, ...]) -> None:

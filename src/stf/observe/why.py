@@ -91,6 +91,8 @@ def explain(recorder: DotRecorder, index: int) -> Iterator[str]:
         yield f"comes after {_listed(tasks, elsewhere)}, which used the same memory"
     if not tasks[index][5]:
         yield "uses no data: nothing to wait for"
+    if task_id in recorder.choices:
+        yield from recorder.choices[task_id].lines()
     yield from _caused(recorder, task_id)
     yield from _how_it_went(recorder, tasks[index])
 

@@ -51,9 +51,9 @@ class ForeignPlace(ExecPlace):
         return self.owner if self.kind == "context" else None
 
     @property
-    def foreign_handle(self) -> tuple[str, int]:
-        """What the port makes the lanes of this place of."""
-        return ("stream" if self.kind == "cuda_stream" else "context", self.handle)
+    def foreign_handle(self) -> tuple[str, int, int]:
+        """What the port makes the lanes of this place of, and the CUDA context of that."""
+        return "stream" if self.kind == "cuda_stream" else "context", self.handle, self.context
 
     def _value(self) -> tuple[Any, ...]:
         return self.kind, self.handle, self.context_id

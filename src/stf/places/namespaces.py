@@ -7,6 +7,7 @@ from typing import Any
 
 from stf.devices.make import default_device_count
 from stf.errors import PlaceError
+from stf.places.composite import composite_place, replicated_place
 from stf.places.foreign import context_place, green_place, stream_place
 from stf.places.partition import as_dims
 from stf.places.places import MOST_DEVICES, DataPlace, ExecPlace, Grid, as_exec_place, check_index, contexts
@@ -67,6 +68,22 @@ class exec_place:
         exec_place.current_device()
         """
         return ExecPlace("current_device")
+
+    @staticmethod
+    def auto() -> ExecPlace:
+        """Return the place that is chosen for each task when it begins; ``"auto"`` means the same.
+
+        A context of one device has no choice. Where it has several, its rule decides (`stf.context`, `placement`).
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx, stf.exec_place.auto():
+        ...     x = ctx.logical_data_ones(3)
+        ...     with ctx.task(x.rw()) as t:
+        ...         print(t.place)
+        exec_place.device(0)
+        """
+        return ExecPlace("auto")
 
     @staticmethod
     def cuda_stream(stream: Any) -> ExecPlace:
@@ -267,6 +284,58 @@ class data_place:
         data_place.device(1)
         """
         return DataPlace("device", check_index(index))
+
+    @staticmethod
+    def composite(grid: Grid, partition: Any = None) -> DataPlace:
+        """Return the memories of a grid, over which data are partitioned: for `Context.logical_data`.
+
+        Parameters
+        ----------
+        grid : Grid
+            The places; each has one part in its memory.
+        partition : partition, optional
+            Which elements belong to which place: `stf.partition`, `blocked_partition` and the like, or an object of
+            your own; by default that of the grid, else blocks along the first axis.
+
+        Raises
+        ------
+        TypeError
+            It is no grid, or `partition` lacks ``apply`` or ``get_executor``.
+        PlaceError
+            A member of the grid is neither a device nor the host.
+
+        Examples
+        --------
+        >>> grid = stf.exec_place.n_devices(2)
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     place = stf.data_place.composite(grid, stf.partition("blocked", None))
+        ...     x = ctx.logical_data(np.ones((4, 3)), data_place=place)
+        ...     print(x.parts.shape, x.parts[0].shape)
+        (2,) (2, 3)
+        """
+        return composite_place(grid, partition)
+
+    @staticmethod
+    def replicated(grid: Grid) -> DataPlace:
+        """Return all memories of a grid: data that are brought there have a copy in each, for reads.
+
+        A task that writes the data makes one copy valid, as always. It is for `Context.prefetch`, and for
+        `Context.logical_data`.
+
+        Raises
+        ------
+        TypeError
+            It is no grid.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     x = ctx.logical_data(np.ones(3), data_place=stf.data_place.replicated(ctx.devices))
+        ...     ctx.synchronize()
+        ...     print(sum(ctx.statistics().copies.values()))
+        2
+        """
+        return replicated_place(grid)
 
     @staticmethod
     def managed() -> DataPlace:

@@ -15,7 +15,7 @@ from stf.places.partition import Part, as_dims, check_partition, executor_of, pa
 
 active_places = [0]  # how many with-blocks of places are open, in all threads
 
-__all__ = ["DataPlace", "ExecPlace", "Grid"]
+__all__ = ["CompositePlace", "DataPlace", "ExecPlace", "Grid", "ReplicatedPlace"]
 
 MOST_DEVICES = 1024  # of a context
 
@@ -157,6 +157,8 @@ class ExecPlace(Shown):
         """
         if self.affine is not None:
             return self.affine
+        if self.kind == "auto":
+            return DataPlace("affine")
         return DataPlace("host") if self.kind == "host" else DataPlace(self.kind, self.index)
 
     def __eq__(self, other: object) -> bool:
@@ -201,7 +203,17 @@ class Grid(ExecPlace):
     """
 
     __slots__ = ("dims", "partition", "places")
-    _shown = ["affine_data_place", "get_dim", "get_dims", "owner", "parts", "reshape", "size", "with_partition"]
+    _shown = [
+        "affine_data_place",
+        "collapse_axes",
+        "get_dim",
+        "get_dims",
+        "owner",
+        "parts",
+        "reshape",
+        "size",
+        "with_partition",
+    ]
 
     def __init__(self, places: Sequence[ExecPlace], dims: tuple[int, ...] | None = None, partition: Any = None) -> None:
         super().__init__("grid")
@@ -258,6 +270,27 @@ class Grid(ExecPlace):
         if shape.count(-1) == 1 and rest and len(self.places) % rest == 0:
             shape = tuple(len(self.places) // rest if n == -1 else n for n in shape)
         return Grid(self.places, shape, self.partition)
+
+    def collapse_axes(self, first: int, last: int) -> Grid:
+        """Return the same places with the axes from `first` to `last`, both included, taken together in C order.
+
+        Raises
+        ------
+        IndexError
+            The grid has no such axes, or `last` comes before `first`.
+
+        Examples
+        --------
+        >>> stf.exec_place.n_devices(8).reshape(2, 2, 2).collapse_axes(0, 1).dims
+        (4, 2)
+        """
+        first, last = check_index(first), check_index(last)
+        if not first <= last < len(self.dims):
+            raise IndexError(
+                f"axes {first} to {last} of a grid of shape {self.dims}; it has the axes 0 to {len(self.dims) - 1}"
+            )
+        dims = (*self.dims[:first], math.prod(self.dims[first : last + 1]), *self.dims[last + 1 :])
+        return Grid(self.places, dims, self.partition)
 
     def with_partition(self, partition: Any) -> Grid:
         """Return the same grid with another partition; None takes it off.
@@ -326,21 +359,29 @@ class Grid(ExecPlace):
 
     @property
     def affine_data_place(self) -> DataPlace:
-        """The memory of the only member; several members have several, and no data place of this version spans them.
+        """The memory of the only member; of several members with a partition their composite place.
 
         Raises
         ------
         PlaceError
-            The places have several memories.
+            The places have several memories, and the grid has no partition.
 
         Examples
         --------
         >>> stf.exec_place.n_devices(1).affine_data_place
         data_place.device(0)
+        >>> stf.exec_place.n_devices(2, stf.partition("blocked")).affine_data_place
+        data_place.composite(exec_place.grid([exec_place.device(0), exec_place.device(1)], dims=(2,)), \
+partition('blocked'))
         """
         if len(self.places) == 1:
             return self.places[0].affine_data_place
-        raise PlaceError(f"{self!r} has several memories; ask one of its places, or give a data place per access")
+        if self.partition is None:
+            raise PlaceError(
+                f"{self!r} has several memories; ask one of its places, or give a data place per access; with a "
+                "partition they are one composite place"
+            )
+        return CompositePlace(self, self.partition)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Grid) and self._value() == other._value()
@@ -354,6 +395,61 @@ class Grid(ExecPlace):
     def __repr__(self) -> str:
         partition = "" if self.partition is None else f", partition={self.partition!r}"
         return f"exec_place.grid({list(self.places)}, dims={self.dims}{partition})"
+
+
+class CompositePlace(DataPlace):
+    """The memories of a grid, over which data are partitioned. Get one from ``data_place.composite(grid, part)``.
+
+    Attributes
+    ----------
+    grid : Grid
+        Its places; one part lies in the memory of each.
+    partition : partition
+        Which part of the data belongs to which of them.
+    """
+
+    __slots__ = ("grid", "partition")
+
+    def __init__(self, grid: Grid, partition: Any) -> None:
+        super().__init__("composite")
+        self.grid, self.partition = grid, partition
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CompositePlace) and self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash(self._value())
+
+    def _value(self) -> tuple[Any, ...]:
+        return self.grid.places, self.grid.dims, self.partition
+
+    def __repr__(self) -> str:
+        return f"data_place.composite({self.grid.with_partition(None)!r}, {self.partition!r})"
+
+
+class ReplicatedPlace(DataPlace):
+    """All memories of a grid. Get one from ``data_place.replicated(grid)``.
+
+    Attributes
+    ----------
+    grid : Grid
+        The places, each of which gets a copy.
+    """
+
+    __slots__ = ("grid",)
+
+    def __init__(self, grid: Grid) -> None:
+        super().__init__("replicated")
+        self.grid = grid
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReplicatedPlace) and self.grid == other.grid
+
+    def __hash__(self) -> int:
+        return hash(("replicated", self.grid))
+
+    def __repr__(self) -> str:
+        return f"data_place.replicated({self.grid!r})"
 
 
 def extents_of(dims: tuple[Any, ...]) -> tuple[int, ...]:
@@ -400,6 +496,11 @@ def must_be_data_place(thing: Any) -> None:
         raise TypeError(f"a data place is needed, got {thing!r}; use data_place.host() or data_place.device(i)")
 
 
+def is_auto(thing: Any) -> bool:
+    """Return whether what users call a place is the one that is chosen for each task."""
+    return thing.kind == "auto" if type(thing) is ExecPlace else type(thing) is str and thing == "auto"
+
+
 def partition_on(place: Any, partition: Any) -> Any:
     """The partition that a user gives beside a place, which must be a grid."""
     if not isinstance(place, Grid):
@@ -408,13 +509,13 @@ def partition_on(place: Any, partition: Any) -> Any:
 
 
 def as_exec_place(thing: Any) -> ExecPlace:
-    """Turn what users call a place into one: an int, ``"host"``, and devices of torch, CuPy and cuda.core."""
+    """Turn what users call a place into one: an int, ``"host"``, ``"auto"``, devices of torch, CuPy and cuda.core."""
     if isinstance(thing, ExecPlace):
         return thing
     if isinstance(thing, DataPlace):
         raise TypeError(f"an execution place is needed, got the data place {thing!r}; use exec_place or data_place=")
-    if isinstance(thing, str) and thing == "host":
-        return ExecPlace("host")
+    if isinstance(thing, str) and thing in ("host", "auto"):
+        return ExecPlace(thing)
     if isinstance(thing, (int, np.integer)) and not isinstance(thing, bool):
         return ExecPlace("device", check_index(int(thing)))
     if type(thing).__module__ == "torch" and hasattr(thing, "index"):
@@ -423,5 +524,6 @@ def as_exec_place(thing: Any) -> ExecPlace:
         if isinstance(getattr(thing, attribute, None), int) and type(thing).__name__ == "Device":
             return ExecPlace("device", check_index(getattr(thing, attribute)))
     raise TypeError(
-        f'an execution place is needed, got {thing!r}; give exec_place.device(i), exec_place.host(), a number or "host"'
+        f"an execution place is needed, got {thing!r}; give exec_place.device(i), exec_place.host(), a number, "
+        '"host" or "auto"'
     )

@@ -12,9 +12,9 @@ from stf.devices.spec import function_key
 from stf.errors import CaptureError, PlaceError
 from stf.places import places
 from stf.places.foreign import ForeignPlace
-from stf.places.places import DataPlace, ExecPlace, Grid, as_exec_place, must_be_data_place
+from stf.places.places import DataPlace, ExecPlace, Grid, as_exec_place, is_auto, must_be_data_place
 
-SEVERAL = -1
+SEVERAL, AUTO = -1, -3  # of tasks: a grid of places, and one that is chosen
 
 
 class Placed(Protocol):
@@ -64,6 +64,8 @@ def place_code(context: Placed, place: Any) -> int:
         return 0
     if chosen.kind == "current_device":
         return current_device_code(context)
+    if chosen.kind == "auto":
+        raise PlaceError(f"{chosen!r} is for tasks, whose place is chosen when they begin; name a place here")
     if isinstance(chosen, Grid):
         if chosen.size == 1:
             return place_code(context, chosen[0])
@@ -78,7 +80,9 @@ def place_code(context: Placed, place: Any) -> int:
 
 
 def place_code_of_task(context: Placed, place: Any) -> int:
-    """As `place_code`; negative for several places."""
+    """As `place_code`; negative for several places, and for one that is chosen."""
+    if is_auto(place):
+        return AUTO
     return SEVERAL if isinstance(place, Grid) and place.size > 1 else place_code(context, place)
 
 
@@ -133,11 +137,6 @@ def know_place(context: Placed, place: Any, device: int, foreign_handle: Any, *a
     return int(thread_turns.inside(context.engine, add))
 
 
-def cuda_context_at(context: Placed, code: int) -> int:
-    """The address of the user's CUDA context at an execution place; 0 where it is the device's own."""
-    return 0 if code <= context._spec.count else int(place_of_code(context, code).context)
-
-
 def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None = None) -> int:
     """The engine's number of the place that memory of the user's is at; only the user knows of managed memory."""
     if data_place is not None and data_place.kind == "managed":
@@ -178,9 +177,13 @@ def where_code(context: Placed, where: Any) -> int:
 
 
 def current_place_code(context: Placed) -> int:
-    """The default place of this thread: the innermost ``with place``, else the current device, else the first."""
+    """The default place of this thread: the innermost ``with place``, else the current device, else the first.
+
+    Where the place of a task would be chosen, it is that of what is no task.
+    """
     stack = places.defaults()
-    return place_code(context, stack[-1]) if stack else context.default_place_code()
+    named = bool(stack) and not is_auto(stack[-1])
+    return place_code(context, stack[-1]) if named else context.default_place_code()
 
 
 def current_device_code(context: Placed) -> int:
@@ -196,6 +199,11 @@ def current_device_code(context: Placed) -> int:
 def data_place_code(context: Placed, place: Any) -> int:
     """The engine's number of a data place."""
     must_be_data_place(place)
+    if place.kind in ("composite", "replicated"):
+        raise PlaceError(
+            f"{place!r} is several memories, and an array of a task lies in one; give it to ctx.logical_data, and use "
+            "the data, or their parts"
+        )
     if place.kind == "affine":
         return AFFINE_PLACE
     if place.kind == "host":
@@ -211,7 +219,9 @@ def data_place_code(context: Placed, place: Any) -> int:
 
 
 def exec_place_of(engine: Any, where: int) -> Any:
-    """The execution place that is the engine's number `where`."""
+    """The execution place that is the engine's number `where`; below 0 it is not chosen yet."""
+    if where < 0:
+        return ExecPlace("auto")
     context = engine.context()
     if context is not None:
         return place_of_code(context, where)

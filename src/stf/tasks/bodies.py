@@ -167,7 +167,7 @@ class Body(QueuedBody):
                 named.update(value)
             elif kind == "keyword":
                 named[name] = value
-            else:
+            elif kind != "result":
                 positional.append(value)
         return self.fn(*positional, **named)
 
@@ -193,7 +193,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument
         body.data = [access.data_id for access in task.accesses]
         body.argument_sources = argument_sources
         body.targets = task.targets()
-    if engine.validate:
+    if engine.watches:
         body.check = validation.watch(task, engine.scope.records or engine.root.captured)
     return body
 

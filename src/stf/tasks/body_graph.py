@@ -55,4 +55,4 @@ def graph_of(task: Any) -> OwnGraph:
             f"task {task.label()} is no part of a graph: use t.stream, or submit it in stf.context(use_graph=True), "
             "ctx.graph_scope() or ctx.task_graph()"
         )
-    return OwnGraph(task.context._driver.child_of(pointer))
+    return OwnGraph(engine.root.captures.child_of(pointer))

@@ -10,7 +10,7 @@ from stf._engine.access import check_mine
 from stf._engine.failures import raise_failures
 from stf.errors import TaskStateError
 from stf.interop.current import return_owed
-from stf.places.table import current_place_code, place_code
+from stf.tasks.placing import place_at
 from stf.tasks.task import ContextCore, Task
 
 
@@ -77,21 +77,17 @@ def check_errors(context: ContextCore) -> None:
     ValueError('no')
     """
     raise_failures(outcomes.take_failures(context.engine))
-    driver = context._driver
-    error = driver.look() if context._caller is not None else None if context._finished else driver.fault()
+    root = context.engine.root
+    error = root.look() if context._caller is not None else None if context._finished else root.fault()
     if error is not None:
         raise error
 
 
-def task_of_kind(
-    context: ContextCore, kind: str, accesses: Any, name: str, near: Any = None, place: Any = None
-) -> Task:
-    """A task of the context's own: at a place, or with data `near` at this thread's default place."""
+def task_of_kind(context: ContextCore, kind: str, accesses: Any, name: str, place: Any = None) -> Task:
+    """Return a task of the context's own: at a place, or at the default place of this thread."""
     task = context.make_task_at(accesses, name)
     task.kind = kind
     task.find_site_outside()
     if place is not None:
-        task.where = place_code(context, place)
-    elif near is not None:
-        task.where = current_place_code(context)
+        place_at(task, context, place)
     return task

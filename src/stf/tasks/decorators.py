@@ -114,7 +114,7 @@ def submit_task(
     symbol: str | None = None,
     after: Any = None,
 ) -> Task:
-    """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would, and return its handle.
+    """Submit ``fn(*args)`` as a task, as calling ``stf.task(fn)`` would; return its handle, or the new data it returns.
 
     Parameters
     ----------
@@ -160,8 +160,7 @@ def submit_task(
     function = function.on(place) if place is not None else function
     task = context.make_task_at(() if after is None else accesses_after(after), None)
     task.find_site_outside()
-    function.call(context, task, list(args), {})
-    return task
+    return function.call(context, task, list(args), {})
 
 
 def map_tasks(context: ContextCore, fn: Any, *iterables: Any, place: Any = None) -> list[Task]:

@@ -10,6 +10,7 @@ from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Names, Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
+from stf.tasks.placing cimport place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
@@ -50,7 +51,6 @@ cdef extern from *:
     void stf_use_vectorcall(object function, vectorcallfunc* pointer)
 
 cdef object TOKEN
-cdef list active_places
 cdef object JAX_COPY
 
 cdef class TaskFunction:
@@ -81,7 +81,12 @@ cdef class TaskFunction:
     cdef bint has_elements  # a parameter says their type
     cdef bint is_checked
     cdef list kinds
-    cpdef int call(self, object context, Task task, list values, dict kwargs) except -1
+    cdef int given  # parameters that a call has arguments for; those of new data come after them
+    cdef object results  # new data that calls return; or None
+    cpdef object call(self, object context, Task task, list values, dict kwargs)
+    cdef object make_results(self, object context, Task task, list values)
+    cdef object context_of(self, list values)
+    cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
     cdef TaskFunction for_accesses(self, list values)
     cdef object with_globals(self, object fn)
@@ -99,6 +104,7 @@ cdef class TaskFunction:
     cdef int adopt(self, Task task, object context) except -1
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
+cdef object check_context(object context, object core)
 cdef list arrays_from(TaskCore task, int first, int count, object lib)
 cdef bint gives_accesses(list parameters, list values) except -1
 cdef bint is_plain(object value) except -1

@@ -22,11 +22,10 @@ from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.current import Borrowed
 from stf.interop.jax_arrays import JaxCopy
-from stf.places import places
 from stf.places.places import ExecPlace
-from stf.places.table import current_place_code, where_code
 from stf.tasks.closures import check_globals, snapshot, with_globals
 from stf.tasks.elements import wrong_elements
+from stf.tasks.new_data import results_of
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Expression
@@ -39,6 +38,7 @@ if not cython.compiled:
     from stf.interop.current import borrow, owed, return_owed
     from stf.tasks.bodies import make_body
     from stf.tasks.closures import names_in, refuse_lost, take, with_cells, with_last_values
+    from stf.tasks.placing import place_as_function, settle
     from stf.tasks.results import store_results
     from stf.tasks.running import begin_body, end_now, runs_plainly, submit, take_back
     from stf.tasks.undeclared import may_reach_arrays, refuse_arrays, refuse_undeclared
@@ -46,9 +46,9 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
 
-active_places: list = places.active_places
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
+FIXED = ("device", "host", "auto")  # kinds of places that are known by a number or a word
 MOST_VARIANTS = 1024  # of a function, at places of different numbers
 
 
@@ -94,8 +94,8 @@ class TaskFunction:
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.holds = self.closes or self.wraps or may_reach_arrays(fn)
-        self.taken = self.by_modes = None
-        self.runs, self.owes = fn, False
+        self.taken = self.by_modes = self.results = None
+        self.runs, self.owes, self.given = fn, False, 0
         if not self.wraps:
             modes: list = []
             with contextlib.suppress(TypeError, NameError):  # of an annotation that cannot be resolved yet
@@ -128,7 +128,7 @@ class TaskFunction:
 
     def on(self, place):
         """Return the same function running at `place`, or where a logical data is valid."""
-        if type(place) is ExecPlace and (place.kind == "device" or place.kind == "host"):
+        if type(place) is ExecPlace and place.kind in FIXED:
             place = place.index if place.kind == "device" else place.kind
         if type(place) is not int and type(place) is not str:
             return self.at(place)
@@ -167,7 +167,7 @@ class TaskFunction:
         copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
-        copy.parameters = self.parameters
+        copy.parameters, copy.given, copy.results = self.parameters, self.given, self.results
         copy.signature = self.signature
         copy.kinds = self.kinds
         copy.positional = self.positional
@@ -180,16 +180,41 @@ class TaskFunction:
     def __call__(self, *args, **kwargs):
         task: Task = Task.__new__(Task)
         task.find_site()
-        self.call(None, task, list(args), kwargs)
-        return task
+        return self.call(None, task, list(args), kwargs)
 
     def call(self, context, task, values, kwargs):
-        """Submit one task; the list of its arguments becomes that of the body's."""
+        """Submit one task; return its handle, or the new data that it returns.
+
+        The list of its arguments becomes that of the body's.
+        """
         if self.parameters is None:
             self.parse()
-        if kwargs or not self.positional or len(values) != len(self.parameters):
+        if kwargs or not self.positional or len(values) != self.given:
             values = self.bind(values, kwargs)
-        return self.submit(context, task, values)
+        if self.results is not None:
+            return self.make_results(context, task, values)
+        self.submit(context, task, values)
+        return task
+
+    def make_results(self, context, task, values):
+        """Submit a task that writes new data; return these."""
+        given: list = values[: self.given]
+        for parameter, value in zip(self.parameters, given, strict=False):
+            if cython.cast(Parameter, parameter).mode and not isinstance(value, (DataHandle, Access)):
+                self.add_container([], parameter, value)  # which raises for what is no data
+        if context is None:
+            context = self.context_of(given)
+        made = self.results.make(context, self.symbol, self.parameters, given)
+        self.submit(context, task, given + made)
+        return self.results.given(made)
+
+    def context_of(self, values):
+        """Return the context of the first data among arguments."""
+        for data in data_in(values):
+            known: DataHandle = data
+            engine = cython.cast("Engine", known.core.engine)
+            return check_context(stf_referent(engine.context) if cython.compiled else engine.context(), known.core)
+        raise self.without_data()
 
     def submit(self, context, task, values):
         """Submit one task with an argument for each parameter."""
@@ -348,6 +373,13 @@ class TaskFunction:
             f"{remedy_for(value)}"
         )
 
+    def without_data(self):
+        """Return the error for a call from which nobody can tell the context."""
+        return TypeError(
+            f"task '{self.symbol}' was called without logical data, so its context is unknown; pass some, or use "
+            "ctx.submit_task"
+        )
+
     def accesses_of(self, values):
         """The accesses of a call whose data are one handle per parameter; None if it is another, or a wrong one."""
         i: cython.int
@@ -437,9 +469,11 @@ class TaskFunction:
         return 0
 
     def written(self, values):
-        """The arrays that results go to: those of parameters that are written, tokens skipped."""
+        """The arrays that results go to: those of new data, else of parameters that are written; tokens skipped."""
         i: cython.int
         found = []
+        if self.results is not None:
+            return values[self.given :]
         for i in range(len(values)):
             parameter: Parameter = self.parameters[i]
             if parameter.mode and parameter.mode != READ and values[i] is not None:
@@ -542,28 +576,18 @@ class TaskFunction:
         """The context comes from the data, the place from `.on`, or from the context."""
         if context is None:
             if not task.accesses:
-                raise TypeError(
-                    f"task '{self.symbol}' was called without logical data, so its context is unknown; pass "
-                    "some, or use "
-                    "ctx.submit_task"
-                )
+                raise self.without_data()
             access = cython.cast(Access, task.accesses[0])
             engine = cython.cast("Engine", access.core.engine)
-            context = stf_referent(engine.context) if cython.compiled else engine.context()
-            if context is None:
-                raise ContextClosedError(f"the context of {access.core.describe()} is gone; keep a reference to it")
+            context = check_context(stf_referent(engine.context) if cython.compiled else engine.context(), access.core)
         if owed:
             return_owed()
         owner: ContextCore = context
         task.context = owner
         task.engine = owner.engine
-        if self.where is not None:
-            code = owner.codes.get(self.where) if self.is_fixed else None
-            task.where = where_code(owner, self.where) if code is None else code
-        elif active_places[0]:
-            task.where = current_place_code(owner)
-        else:
-            task.where = owner.default_place()
+        place_as_function(task, owner, self.where, self.is_fixed)
+        if task.where < 0:
+            settle(task)
         return 0
 
     def look_at_globals(self, task):
@@ -592,6 +616,11 @@ class TaskFunction:
         self.positional = all(kind == "plain" for _, kind in kinds)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.movable = not any(kind in ("stream", "task") for _, kind in kinds)  # to another thread, before it runs
+        self.given = len(parameters)
+        self.results = results_of(fn, self.symbol)
+        if self.results is not None:
+            parameters += [Parameter(f"result {i}", "result", WRITE) for i in range(len(self.results.parts))]
+            self.kinds = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
         self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.has_elements = any(mine.element is not None for mine in parameters)
         named = {mine.library for mine in parameters if mine.library is not None}
@@ -602,13 +631,14 @@ class TaskFunction:
     def look_for_lost_results(self):
         """Raise for what is certain to be lost, and see to what may be when the function runs."""
         if not self.takes_task:  # by which it may write
-            modes = [cython.cast(Parameter, item).mode for item in self.parameters]
+            modes = [cython.cast(Parameter, item).mode for item in self.parameters[: self.given]]
             try:
                 self.owes = refuse_lost(self.fn, self.symbol, modes)
             except TypeError:
                 self.parameters = None  # each call says so
                 raise
             self.runs = with_last_values(self.fn, modes)
+        self.owes = self.owes or self.results is not None
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
@@ -617,7 +647,7 @@ class TaskFunction:
         except TypeError as error:
             raise TypeError(f"task '{self.symbol}': {error}") from None
         bound.apply_defaults()
-        return [bound.arguments.get(p.name) for p in self.parameters]
+        return [bound.arguments.get(p.name) for p in self.parameters[: self.given]]
 
     def __dir__(self):
         return ["named", "on", "symbol"]
@@ -642,8 +672,7 @@ def vectorcall(function, given, count, names):
         kwargs = {keys[i]: cython.cast(object, given[size + i]) for i in range(len(keys))}
     task: Task = Task.__new__(Task)
     task.find_site()
-    function.call(None, task, values, kwargs)
-    return task
+    return function.call(None, task, values, kwargs)
 
 
 def use_vectorcall():
@@ -654,6 +683,13 @@ def use_vectorcall():
 
 if cython.compiled:
     use_vectorcall()
+
+
+def check_context(context, core):
+    """Return the context of data; raise ContextClosedError if it is gone."""
+    if context is None:
+        raise ContextClosedError(f"the context of {core.describe()} is gone; keep a reference to it")
+    return context
 
 
 def arrays_from(task, first, count, lib):
@@ -730,8 +766,7 @@ class BoundTaskFunction:
     def __call__(self, *args, **kwargs):
         task: Task = Task.__new__(Task)
         task.find_site()
-        self.function.call(None, task, [self.instance, *args], kwargs)
-        return task
+        return self.function.call(None, task, [self.instance, *args], kwargs)
 
     def __eq__(self, other):
         """As bound methods, which are made at each reading."""

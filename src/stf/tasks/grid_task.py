@@ -82,7 +82,7 @@ class GridTask:
         self.members.append(member)
         self.pointers.append(pointer)
         if main is not None and pointer is not None:
-            self.context.engine.port.wait_on_external(member.slot, main)
+            self.context.engine.port.callers.wait_on(member.slot, main)
 
     def end(self) -> None:
         """End the task, when every place has done its part."""
@@ -104,7 +104,7 @@ class GridTask:
         for member, pointer in zip(reversed(members), reversed(pointers), strict=True):
             try:
                 if pointer is not None:
-                    self.context.engine.port.wait_on_external(self.task.slot, pointer)
+                    self.context.engine.port.callers.wait_on(self.task.slot, pointer)
             except DriverError as late:  # of a device that is lost
                 error = error or late
             member.end()

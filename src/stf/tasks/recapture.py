@@ -197,7 +197,7 @@ class BodyCapture(Recaptured):
 
     def capture(self, owner, body: Body):
         root: Port = self.root
-        capture = root.begin_capture(self.where, owner)
+        capture = root.captures.begin(self.where, owner)
         try:
             borrowed: Borrowed = borrow(capture.pointer, self.ordinal)
             try:

@@ -3,11 +3,13 @@ from stf._engine.access cimport READ
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
 from stf._port.programs cimport RUN
-from stf.interop.captures cimport PrivatePools, are_needed, kept_pools
+from stf._port.recording_port cimport RecordingPort
+from stf.interop.captures cimport PrivatePools, are_needed, pools_of
 from stf.interop.current cimport Borrowed, borrow
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.closures cimport reaches, refuse_lost, snapshot, with_globals, with_last_values
 from stf.tasks.recapture cimport BlockCapture, BodyCapture
+from stf.tasks.placing cimport settle
 from stf.tasks.results cimport written_values
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
 from stf.tasks.views cimport group, sources_in, views_of

@@ -38,6 +38,7 @@ except ImportError:
 from stf._engine import host_waits, outcomes
 from stf._engine.failures import Failure
 from stf._engine.task import TaskCore
+from stf._port.recording_port import RecordingPort
 from stf._support.library_errors import is_uncapturable, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
@@ -55,10 +56,11 @@ log = logging.getLogger("stf")
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 if not cython.compiled:
-    from stf.interop.captures import are_needed, kept_pools
+    from stf.interop.captures import are_needed, pools_of
     from stf.interop.current import borrow
     from stf.tasks.bodies import make_body
     from stf.tasks.closures import reaches, refuse_lost, snapshot, with_globals, with_last_values
+    from stf.tasks.placing import settle
     from stf.tasks.results import written_values
     from stf.tasks.undeclared import refuse_arrays, refuse_undeclared
     from stf.tasks.views import group, sources_in, views_of
@@ -71,6 +73,8 @@ if not cython.compiled:
 def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a queued body that calls `fn` on the task's arrays and `extra`."""
     task.warns_if_unused = False
+    if task.where < 0:
+        settle(task)
     check_body(task, fn, extra)
     injected = injections(fn)
     engine = cython.cast("Engine", task.engine)
@@ -182,7 +186,7 @@ def begin_body(task, movable=None):
 
 def is_held_up(engine, task):
     """Return whether the body of an open task may run later, and would have to wait for one on the host."""
-    if engine.scope.records or engine.validate or task.blocks_caller or task.partials is not None:
+    if engine.scope.records or engine.watches or task.blocks_caller or task.partials is not None:
         return False
     if engine.place(task.where).is_callers_stream:  # work there waits here, to stay in the user's order
         return False
@@ -240,7 +244,7 @@ def runs_plainly(task, args):
     return (
         task.runs_in_call
         and not engine.scope.records
-        and not engine.validate
+        and not engine.watches
         and task.partials is None
         and not (tensors_made[0] and adapters.uses_tensors(args))
     )
@@ -318,7 +322,8 @@ def fail_with(engine, task, error):
 def open_pools(engine, task):
     """Let what a task allocates while it is recorded be the graph's, until `close_pools`."""
     if task.pools is None and are_needed():
-        pools = kept_pools(engine.port)
+        port: RecordingPort = engine.port
+        pools = pools_of(port.kept_pools())
         pools.open()
         task.pools = pools
     return 0
@@ -341,7 +346,8 @@ def record_body(engine, body):
     run_body.execute()
     if not engine.scope.runs_once:
         number = engine.place(task.where).ordinal
-        engine.port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
+        port: RecordingPort = engine.port
+        port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
     return 0
 
 
@@ -363,11 +369,12 @@ def play_later(engine, body, error):
     if engine.scope.runs_once:
         engine.make_queued(task)
         body.outcome, body.inputs = task.outcome, task.inputs
-    engine.port.drop_capture(task.slot)
+    port: RecordingPort = engine.port
+    port.drop_capture(task.slot)
     again = BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
     played = PlayedBody(engine, again, error)
-    engine.port.run(task.slot, (RUN, played, None, None, None))
-    engine.port.program.blocks.append(again)  # which says what other data it can have
+    port.run(task.slot, (RUN, played, None, None, None))
+    port.keep_body(again)
     engine.scope.parts.append(played)
     played.holders += 1
     return 0
@@ -376,7 +383,8 @@ def play_later(engine, body, error):
 def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
     if not engine.scope.runs_once and not task.runs_in_call:
-        engine.port.capture_again(task.slot, BlockCapture(task))
+        port: RecordingPort = engine.port
+        port.capture_again(task.slot, BlockCapture(task))
     try:
         engine.end(task)
     except CaptureError as reason:

@@ -7,24 +7,19 @@ from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
 
 from stf.interop.captures cimport PrivatePools
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
+from stf.tasks.placing cimport SEVERAL, PlacingContext, place_as_argument, place_at, place_here, place_launch, place_on_host, settle
 from stf.tasks.running cimport begin_here, close_pools, end_recorded, enter_here, give_back, open_pools, submit_body
 from stf.tasks.views cimport address_of, library_of, views_to_fill, memory_of, no_address, pointer_of_stream, position_of, stream_of, values_of, view_of, without_tokens
 
 cdef object TOKEN
 cdef str FOLDER
-cdef list active_places
 
-cdef class ContextCore:
-    cdef readonly Engine engine
-    cdef public int default_code
-    cdef object ordinal_of_current  # asks for this thread's current device, where that matters; or None
-    cdef readonly dict codes  # the engine's numbers of "host" and of the devices, by their ordinals
+cdef class ContextCore(PlacingContext):
     cdef dict streams  # objects of streams, by address
     cdef public object name  # for messages and pictures; or None
     cdef public AddressBook registry  # of registered memory
     cdef public bint on_cuda
     cdef public object _spec  # its devices
-    cdef public object _driver
     cdef public object _resources  # shared with other contexts; or None
     cdef public object _caller  # whose stream or graph it works on; or None
     cdef public dict _more_places  # numbers of CUDA streams and contexts of the user's, and of managed memory
@@ -36,7 +31,6 @@ cdef class ContextCore:
     cdef public object _durations  # what keeps how long tasks take; or None
     cdef public object _device_times  # what reads the time stamps of devices; or None
     cdef object __weakref__
-    cdef int default_place(self) except -1
     cdef Task make_task(self, tuple args, object symbol)
     cdef Task make_launch(self, object name)
     cdef int sort_arguments(self, Task task, tuple args) except -1

@@ -24,15 +24,16 @@ from stf.interop import adapters
 from stf.interop.captures import PrivatePools
 from stf.interop.current import Borrowed, without_grad
 from stf.interop.streams import handed_out
-from stf.places import places
-from stf.places.table import current_place_code, exec_place_of, place_code, place_code_of_task
+from stf.places.table import exec_place_of
 from stf.tasks import handles, validation
 from stf.tasks.after import accesses_after
 from stf.tasks.not_accesses import refuse_data
+from stf.tasks.placing import PlacingContext
 from stf.values.parts import add_group, built
 
 if not cython.compiled:
     from stf.interop.current import borrow, owed, return_owed
+    from stf.tasks.placing import place_as_argument, place_at, place_here, place_launch, place_on_host, settle
     from stf.tasks.running import (
         begin_here,
         close_pools,
@@ -58,13 +59,13 @@ if not cython.compiled:
 
     READ, WRITE, RW, ACCUMULATE, AFFINE = 1, 2, 3, 4, -1
     NEW, OPEN, ENDED = 0, 1, 2
+    SEVERAL = -1
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
-active_places: list = places.active_places
 
 
-class ContextCore:
+class ContextCore(PlacingContext):
     """What of a context every task needs; `stf.context` makes the whole."""
 
     def task(self, *args, name=None, symbol=None, after=None):
@@ -92,7 +93,7 @@ class ContextCore:
         if after is not None:
             args += accesses_after(after)
         task: Task = self.make_task(args, name if symbol is None else symbol)
-        if task.where < 0:
+        if task.where == SEVERAL:
             return self._grid_task(args, task.symbol)
         task.find_site()
         task.warns_if_unused = True
@@ -105,23 +106,13 @@ class ContextCore:
 
     def attach(self, engine, default_code, codes=None, ordinal_of_current=None):
         """Give the context its engine, and say what its places and its default place are."""
-        self.engine, self.default_code = engine, default_code
-        self.ordinal_of_current, self.codes = ordinal_of_current, codes or {}
+        PlacingContext.attach(self, engine, default_code, codes, ordinal_of_current)
         self.streams = {}
-
-    def default_place(self):
-        """The place of a task outside of any ``with place``: the current device, if there are several, or the first."""
-        ask = self.ordinal_of_current
-        return self.default_code if ask is None else self.codes.get(ask(), self.default_code)
-
-    def default_place_code(self):
-        """As `default_place`, for modules that are not compiled."""
-        return self.default_place()
 
     def make_host_task(self, args, symbol, uses_cuda):
         """A task on the host, for `host_launch`."""
         task: Task = self.make_task(args, symbol)
-        task.where = 0
+        place_on_host(task)
         task.kind = "host_launch"
         task.in_graphs = not uses_cuda
         task.warns_if_unused = True
@@ -144,7 +135,7 @@ class ContextCore:
         task.context = self
         task.engine = self.engine
         task.symbol = name
-        task.where = current_place_code(self) if active_places[0] else self.default_place()
+        place_launch(task, self)
         task.kind = "graph"
         task.find_site_outside()
         return task
@@ -158,14 +149,12 @@ class ContextCore:
         if symbol is not None and not isinstance(symbol, str):
             refuse_name(symbol)
         task.symbol = symbol
-        task.where = self.default_place()
         task.accesses = args
         for arg in args:
             if not isinstance(arg, Access):
                 self.sort_arguments(task, args)
                 return task
-        if active_places[0]:
-            task.where = current_place_code(self)
+        place_here(task, self)
         return task
 
     def sort_arguments(self, task: Task, args):
@@ -182,18 +171,18 @@ class ContextCore:
                 refuse_data("a task", arg)
                 if placed:
                     raise TypeError(f"a task runs at one place, got a second: {arg!r}")
-                task.where = place_code_of_task(self, arg)
+                place_as_argument(task, self, arg)
                 placed = True
                 continue
             if task.groups is not None:
                 task.groups.append((len(accesses) - 1, 1, None))
         task.accesses = tuple(accesses)
-        if not placed and active_places[0]:
-            task.where = current_place_code(self)
+        if not placed:
+            place_here(task, self)
         return 0
 
     if not cython.compiled:
-        name = registry = _spec = _driver = _resources = _caller = _finished = _dot = _trace = _device_times = None
+        name = registry = _spec = _resources = _caller = _finished = _dot = _trace = _device_times = None
 
 
 @cython.no_gc
@@ -254,7 +243,7 @@ class Task(TaskCore):
     def set_exec_place(self, place):
         """Say where the task runs; before it starts. Returns the task."""
         self.must_be_new("set_exec_place")
-        self.where = place_code(self.context, place)
+        place_at(self, self.context, place)
         return self
 
     on = set_exec_place
@@ -277,6 +266,8 @@ class Task(TaskCore):
         if self.state != NEW:
             self.must_be_new("start")
         self.warns_if_unused = False
+        if self.where < 0:
+            settle(self)
         engine = cython.cast(Engine, self.engine)
         begin_here(engine, self, not engine.place(self.where).enqueues)
         try:
@@ -286,7 +277,7 @@ class Task(TaskCore):
             if self.partials is not None:
                 for op, partial in views_to_fill(self):
                     op.fill(partial)
-            if engine.validate:
+            if engine.watches:
                 self.restore = validation.watch(self, engine.scope.records or engine.root.captured)
         except BaseException:
             if self.borrowed is not None or self.pools is not None:
@@ -383,17 +374,20 @@ class Task(TaskCore):
 
     def run_queued(self, fn, extra, lib=None):
         """Submit with a queued body (for tasks of the context's own)."""
+        settle(self)
         if lib is None and self.engine.arrays == "jax":  # which cannot be written into
             lib = "cupy" if self.engine.place(self.where).enqueues else "numpy"
         submit_body(self, fn, extra, lib)
 
     def run_empty(self):
         """Begin and end: the copies that the accesses need are all the work."""
+        settle(self)
         if outcomes.begins(self.engine, self):
             cython.cast(Engine, self.engine).end(self)
 
     def run_native(self, work):
         """Begin, put ``work(task)`` on the slot, and end; nothing is waited for."""
+        settle(self)
         engine = cython.cast(Engine, self.engine)
         if not outcomes.begins(engine, self):
             return

@@ -12,15 +12,13 @@ from stf.errors import TaskFailedError
 from stf.places.places import ExecPlace
 from stf.tasks.annotations import Stream
 from stf.tasks.body_graph import OwnGraph
+from stf.tasks.placing import PlacingContext
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-class ContextCore:
+class ContextCore(PlacingContext):
     """What of a context every task needs."""
 
-    engine: Any
-    default_code: int
-    codes: dict[Any, int]
     name: str | None
     registry: Any
     on_cuda: bool
@@ -39,8 +37,6 @@ class ContextCore:
     @property
     def arrays(self) -> str | None: ...
     def task(self, *args: Any, name: str | None = None, symbol: str | None = None, after: Any = None) -> Task: ...
-    def attach(self, engine: Any, default_code: int, codes: Any = ..., ordinal_of_current: Any = ...) -> None: ...
-    def default_place_code(self) -> int: ...
     def make_host_task(self, args: Any, symbol: str | None, uses_cuda: bool) -> Task: ...
     def make_launch_at(self, name: str) -> Task: ...
     def make_task_at(self, accesses: Any, symbol: str | None) -> Task: ...
@@ -53,6 +49,7 @@ class Task(Future[None]):
 
     symbol: str | None
     warns_if_unused: bool
+    blocks_caller: bool
     kind: str
     where: int
     slot: int

@@ -222,8 +222,8 @@ class OnDevice:
     """The memory of a replica that a device uses as it is; each look waits for the task's stream."""
 
     def __init__(self, task: Any, replica: Any) -> None:
-        port, layout = task.engine.port, replica.layout
-        self.driver, self.stream = port.driver, port.lanes[task.slot].stream
+        layout = replica.layout
+        self.port, self.slot = task.engine.port, task.slot
         reach = [(n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True)] if layout.nbytes else []
         self.first = -sum(step for step in reach if step < 0)
         self.address, self.layout = replica.address - self.first, layout
@@ -235,10 +235,10 @@ class OnDevice:
     def move(self, target: int, source: int) -> None:
         """Copy all of it, one of the two being elsewhere in host memory."""
         if self.is_on_host:
-            self.driver.drain(self.stream)
+            self.port.drain(self.slot)
             ctypes.memmove(target, source, self.extent)
         else:
-            self.driver.copy_and_wait(self.stream, target, source, self.extent)
+            self.port.copy_and_wait(self.slot, target, source, self.extent)
 
     def content(self) -> Any:
         """A copy on the host, with the same strides."""
@@ -353,5 +353,116 @@ def count_untouched(watched: Any) -> int:
 
 
 def watch(task: Any, is_recorded: bool) -> Any:
-    """A checker of what the body does (STF_VALIDATE): to its arrays too, unless it is recorded, and runs later."""
-    return launches_of(task) if is_recorded else Watch(task)
+    """Return what looks at a body: at its arrays too, unless it is recorded, and runs later; None if nothing does."""
+    checks: list[Any] = []
+    if task.engine.validate:
+        checks.append(launches_of(task) if is_recorded else Watch(task))
+    if task.engine.wants_finite and not is_recorded:
+        checks.append(Finite(task))
+    known = [check for check in checks if check is not None]
+    return Checks(known) if len(known) > 1 else known[0] if known else None
+
+
+class Finite:
+    """Looks for values that are not finite in what a task reads, and then in what it writes (STF_NAN).
+
+    A NaN spreads. Whoever sees one at the end of a program wants the task that made the first, and not those that
+    passed it on. Inputs that have such values already are no fault of the task: masks are made of NaN, and maxima begin
+    at minus infinity.
+
+    Parameters
+    ----------
+    task : Task
+        An open task. For a body that runs in place, it looks at once.
+    """
+
+    def __init__(self, task: Any) -> None:
+        self.label = task.label()
+        self.inputs: list[Any] = []
+        self.outputs: list[tuple[str, Any]] = []
+        self.had_some: bool | None = None
+        for i, access in enumerate(task.accesses):
+            replica = task.replica_of(i)
+            if replica is None or replica.layout.interface is not None or not may_be_infinite(replica.layout.dtype):
+                continue
+            mode = task.joined_mode(i)
+            array = array_of(task, replica, mode != 1)
+            if array is None:
+                continue
+            if mode != 2:
+                self.inputs.append(array)
+            if mode != 1:
+                self.outputs.append((access.data_name, array))
+        if task.state_name() == "open" and not task.outcome_pending():
+            self.begin()
+
+    def begin(self) -> None:
+        """Look at what the task reads; once."""
+        if self.had_some is None:
+            self.had_some = any(first_wrong(array) is not None for array in self.inputs)
+
+    def start(self) -> None:
+        """The task is started by hand, which changes nothing for this."""
+
+    def undo(self) -> None:
+        """The body raised, which is told instead."""
+
+    def __call__(self, _task: Any) -> None:
+        """Look at what the task wrote; name the data, and where the first such value is."""
+        for name, array in () if self.had_some else self.outputs:
+            found = first_wrong(array)
+            if found is not None:
+                count, index, value = found
+                where = f" at {index[0] if len(index) == 1 else index}" if index else ""
+                raise FloatingPointError(
+                    f"task {self.label} wrote {value}{where} in '{name}', the first of {count} values there that are "
+                    "not finite, and had none in what it read"
+                )
+
+
+class Checks:
+    """Several checks of one body, in turn."""
+
+    def __init__(self, checks: list[Any]) -> None:
+        self.checks = checks
+
+    def begin(self) -> None:
+        """Begin all."""
+        for check in self.checks:
+            check.begin()
+
+    def start(self) -> None:
+        """Tell all that the task is started by hand."""
+        for check in self.checks:
+            check.start()
+
+    def undo(self) -> None:
+        """Tell all that the body raised."""
+        for check in self.checks:
+            check.undo()
+
+    def __call__(self, task: Any) -> None:
+        """Check."""
+        for check in self.checks:
+            check(task)
+
+
+def may_be_infinite(dtype: Any) -> bool:
+    """Return whether values of a type may be a NaN or an infinity; records are not looked at."""
+    if dtype.kind != "V":
+        return bool(dtype.kind in "fc")
+    try:
+        np.isfinite(np.zeros(1, dtype))  # bfloat16 and its like
+    except TypeError:
+        return False
+    return True
+
+
+def first_wrong(watched: Any) -> tuple[int, tuple[int, ...], Any] | None:
+    """Return how many values are not finite, the index of the first, and that value; None if all are finite."""
+    array = content_of(watched)
+    if array.nbytes == 0 or np.isfinite(array).all():
+        return None
+    wrong = np.argwhere(~np.isfinite(array))
+    index = tuple(int(i) for i in wrong[0])
+    return len(wrong), index, array[index]

@@ -16,7 +16,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.base cimport MANAGED, STAGED_HERE
 from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda.devices cimport FAR, Device, check, is_capturing, pop, push, refuse_capture, report_loss
+from stf._drivers.cuda.devices cimport FAR, check, is_capturing, pop, push, refuse_capture, report_loss
 from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_finished, forget_gone, keep_in_graph
@@ -29,7 +29,7 @@ from stf._drivers.cuda.work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off, make_op
 
 from stf._drivers.cuda.devices import current_ordinal
-from stf._drivers.cuda.graphs import Capture, Condition, child_of, last_node, node_count, memory_nodes_since
+from stf._drivers.cuda.device_graphs import DeviceGraphs
 from stf._drivers.base import Registered
 from stf._drivers.cuda.host_nodes import unfinished
 from stf._support.sync import make_baton
@@ -78,17 +78,17 @@ cdef class CallersDriver(ReadbackDriver):
     cdef list lingering  # streams that went back while they worked; their CUDA stream has an heir
     cdef list ends  # of host's streams that went back while they worked: locks, released when they have ended
     cdef list captured  # numbers of the streams that are part of a capture, and of no context any more
-    cdef list graphs
+    cdef list graph_keeps  # what callers' graphs hold until these are gone
     cdef list stages
     cdef dict unclaimed  # memory of the host's that a graph keeps, by address, until somebody asks for its owner
     cdef GraphStore store
     cdef set late  # (first, end) of memory of the host, not pinned, that graphs may still be writing
-    cdef bint conditions  # whether graphs may have conditional nodes
 
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, graph_cache=GRAPH_CACHE, conditions=True, host_pool=True):
         self.store = GraphStore(graph_cache)
-        self.conditions = conditions
-        self.lingering, self.ends, self.captured, self.graphs, self.stages = [], [], [], [], []
+        self.graphs = DeviceGraphs(self, self.store, conditions)
+        self.has_callers = True
+        self.lingering, self.ends, self.captured, self.graph_keeps, self.stages = [], [], [], [], []
         self.late, self.unclaimed = set(), {}
         check(cu.cuInit(0), "cuInit", "this machine")
         mode = relax()
@@ -134,7 +134,7 @@ cdef class CallersDriver(ReadbackDriver):
     # -- streams that go back while they work ------------------------------------------------------------------
 
     cpdef int stream_create(self, int device) except -1:
-        if self.lingering or self.captured or self.graphs:
+        if self.lingering or self.captured or self.graph_keeps:
             self.sweep()
         return ReadbackDriver.stream_create(self, device)
 
@@ -304,11 +304,11 @@ cdef class CallersDriver(ReadbackDriver):
     cdef int sweep_graphs(self) except -1:
         cdef GraphKeep keep
         forget_gone()
-        kept, self.graphs = self.graphs, []
+        kept, self.graph_keeps = self.graph_keeps, []
         for item in kept:
             keep = item
             if not keep.gone[0]:
-                self.graphs.append(keep)
+                self.graph_keeps.append(keep)
         return 0
 
     cpdef int close(self) except -1:
@@ -323,7 +323,7 @@ cdef class CallersDriver(ReadbackDriver):
             self.store.close()  # and what its executables needed
             self.sweep()
             forget_finished()
-            unfinished.extend(self.graphs)
+            unfinished.extend(self.graph_keeps)
             self.stages += [item for item in unfinished if isinstance(item, Stage)]
             unfinished[:] = [item for item in unfinished if not isinstance(item, Stage)]
             before = push(self.home_device.context)
@@ -334,10 +334,6 @@ cdef class CallersDriver(ReadbackDriver):
                     (<Stage>item).give_back()
             pop(before)
         return ReadbackDriver.close(self)
-
-    cpdef object begin_capture(self, int device, object owner=None):
-        cdef Device gpu = self.gpu(device)
-        return Capture(self.store, <int64_t><uintptr_t>gpu.context, gpu.name, 0, owner)
 
     cpdef int play_captured(self, int stream, object captured) except -1:
         """Launch a graph; the caller keeps it until the stream has done it."""
@@ -372,36 +368,12 @@ cdef class CallersDriver(ReadbackDriver):
         (<Captured>captured).queued += 1
         return self.queue(<DeviceStream>self.streams[stream], GRAPH, (captured, changes))
 
-    last_node, node_count, memory_nodes_since, child_of = map(staticmethod, (last_node, node_count, memory_nodes_since, child_of))
-
-    def condition(self, int64_t pointer, int device, loops):
-        cdef Device gpu = self.gpu(device)
-        if not self.conditions:
-            raise CaptureError("graphs have no conditional nodes (STF_CONDITIONAL_NODES=0)")
-        return Condition(self.store, <int64_t><uintptr_t>gpu.context, self.where(device), pointer, loops)
-
     def statistics(self):
         self.sweep()  # streams of captures that are over are spare again
         return ReadbackDriver.statistics(self)
 
-    def graph_statistics(self):
-        return self.store.made, self.store.updated, self.store.kept, self.store.kept_bytes, self.store.budget
-
-    def prepare(self, Captured graph):
-        if graph.executable is None:
-            self.flush()
-            before = push(graph.context)
-            try:
-                graph.prepare()
-            finally:
-                pop(before)
-
     def deliver(self):
         self.flush()
-
-    def renew(self, Captured graph, list changes):
-        self.flush()
-        graph.renew(changes)
 
     cpdef int wait_on_external(self, int stream, int64_t pointer) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
@@ -532,7 +504,7 @@ cdef class CallersDriver(ReadbackDriver):
             return 0
         keep = GraphKeep(lane.keeps)
         lane.keeps = []
-        self.graphs.append(keep)
+        self.graph_keeps.append(keep)
         code = keep_in_graph(graph, keep)
         return self.note(code, "cuGraphRetainUserObject", lane.device)
 

@@ -18,6 +18,7 @@ cdef class CudaDriver(HardwareDriver):
     cpdef int stream_create(self, int device) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
+    cpdef bint try_enter(self, int stream) except -1
     cdef int enter_host(self, HostStream lane) except -1
     cdef int make_current(self, DeviceStream lane) except -1
     cpdef int record(self, int stream, int64_t sequence) except -1

@@ -33,8 +33,7 @@ from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, Queu
 import time
 
 from stf._drivers.copyplan import plan_copy
-from stf._drivers.cuda.devices import launch_with_extras, parameters_of
-from stf._drivers.cuda.places import function_in
+from stf._drivers.cuda.functions import DeviceFunctions
 from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
 
@@ -46,10 +45,6 @@ cdef class CudaDriver(HardwareDriver):
     `submit_thread`: a thread gives work to CUDA, always, never, or (None) in bursts; `host_pool`: host memory is pooled.
     """
 
-    function_in = staticmethod(function_in)
-    parameters_of = staticmethod(parameters_of)
-    launch_with_extras = staticmethod(launch_with_extras)
-
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, host_pool=True):
         HardwareDriver.__init__(self, len(ordinals), workers)
         self.shares_host = False
@@ -58,6 +53,7 @@ cdef class CudaDriver(HardwareDriver):
         self.name = "cuda"
         self.submitter = Submitter(submit_thread)
         self.stamps = Stamps(self, self.submitter)
+        self.kernels = DeviceFunctions(self)
         self.used = [0] * (len(ordinals) + 1)
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
         self.start(ordinals, host_pool)
@@ -122,6 +118,12 @@ cdef class CudaDriver(HardwareDriver):
         if self.lost is not None:
             raise self.lost.again()
         return 0
+
+    cpdef bint try_enter(self, int stream) except -1:
+        cdef Stream lane = <Stream>self.streams[stream]
+        if lane.device >= 0 or (<HostStream>lane).next_awaited() is not None:
+            return False
+        return QueueDriver.try_enter(self, stream)
 
     cdef int enter_host(self, HostStream lane) except -1:
         """Wait for what stands before on the host, then for devices; both on the calling thread."""

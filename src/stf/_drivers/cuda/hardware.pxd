@@ -12,8 +12,6 @@ cdef class HardwareDriver(QueueDriver):
     cdef int start(self, ordinals, host_pool) except -1
     cdef Device gpu(self, int device)
     cdef int open(self, Device gpu) except -1
-    cdef Device opened(self, int ordinal)
-    cdef Device numbered(self, int ordinal)
     cdef int distance(self, int source, int target) except -1
     cpdef object link(self, int source, int target)
     cdef int close_devices(self) except -1

@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport HOST, NEAR, Device, allow, attribute, check, close_device, error_of, function_on, is_sticky
-from stf._drivers.cuda.devices cimport link_rank, load_function, open_device, open_host_pool, open_peer, pop, push, report_loss
+from stf._drivers.cuda.devices cimport HOST, NEAR, Device, allow, check, close_device, error_of, is_sticky
+from stf._drivers.cuda.devices cimport link_rank, open_device, open_host_pool, open_peer, pop, push, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
@@ -76,46 +76,6 @@ cdef class HardwareDriver(QueueDriver):
                 cu.cuThreadExchangeStreamCaptureMode(&mode)
             gpu.is_open = True
         return 0
-
-    def function_on(self, uintptr_t kernel, int ordinal):
-        """Return the function, in the primary context of a device, of a kernel that belongs to no context."""
-        return function_on(kernel, self.opened(ordinal))
-
-    def capability(self, int ordinal):
-        """Return the compute capability of a device, as (major, minor)."""
-        return (
-            attribute(self.numbered(ordinal), cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-            attribute(self.numbered(ordinal), cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
-        )
-
-    def multiprocessors(self, int ordinal):
-        """Return how many multiprocessors a device has."""
-        return attribute(self.numbered(ordinal), cu.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-
-    def blocks_at_once(self, uintptr_t function, int threads, int ordinal, uintptr_t pointer):
-        """Return how many blocks of so many threads of a function run at once; `pointer` is as in `load_function`."""
-        cdef cu.CUcontext context = <cu.CUcontext>pointer if pointer else self.opened(ordinal).context
-        cdef int each = 0
-        before = push(context)
-        try:
-            code = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, <cu.CUfunction>function, threads, 0)
-        finally:
-            pop(before)
-        check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor", f"cuda:{ordinal}")
-        return each * self.multiprocessors(ordinal)
-
-    def load_function(self, bytes source, bytes name, int ordinal, uintptr_t pointer):
-        """Return the address of a kernel of ours in a context of the caller's; in the primary one of a device if that is 0."""
-        cdef cu.CUcontext context = <cu.CUcontext>pointer if pointer else self.opened(ordinal).context
-        return load_function(source, name, context, f"cuda:{ordinal}")
-
-    cdef Device opened(self, int ordinal):
-        """The device with an ordinal, opened."""
-        return self.gpu(self.devices.index(self.numbered(ordinal)))
-
-    cdef Device numbered(self, int ordinal):
-        """The device with an ordinal."""
-        return self.devices[[(<Device>device).ordinal for device in self.devices].index(ordinal)]
 
     cdef int distance(self, int source, int target) except -1:
         """Return the class of a link: 0, from `NEAR` on, `HOST`, or `FAR`."""

@@ -103,6 +103,13 @@ class HostileDriver(WrappingDriver):
         self.dawdle()
         return int(self.inner.stream_enter(stream))
 
+    def try_enter(self, stream: int) -> bool:
+        self.check_stream("try_enter", stream)
+        entered = bool(self.inner.try_enter(stream))
+        if entered:
+            self.unrecorded.add(stream)
+        return entered
+
     def record(self, stream: int, sequence: int) -> int:
         self.note_record("record", stream, sequence)
         return int(self.inner.record(stream, sequence))

@@ -46,7 +46,7 @@ class Recording(Observer):
         """Note a task that was begun, the stream it is on, and what it was given."""
         if task.slot < 0:
             return  # a fence has no slot and no data
-        stream = task.engine.port.lanes[task.slot].stream
+        stream = task.engine.port.stream_number(task.slot)
         self.note("task", task.id, task.symbol or task.kind, task.kind, stream, task_accesses(task))
 
     def withdrawn(self, task_id: int) -> None:
@@ -116,6 +116,13 @@ class RecordingDriver(WrappingDriver):
         self.inner.stream_enter(stream)
         self.recording.note("entered", stream)
         return 0
+
+    def try_enter(self, stream: int) -> bool:
+        entered = bool(self.inner.try_enter(stream))
+        if entered:
+            self.recording.note("enter", stream)
+            self.recording.note("entered", stream)
+        return entered
 
     def record(self, stream: int, sequence: int) -> int:
         self.recording.note("record", stream, sequence)

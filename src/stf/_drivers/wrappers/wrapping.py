@@ -22,6 +22,9 @@ class WrappingDriver(Driver):
         self.name = inner.name
         self.stamps = inner.stamps
         self.values = inner.values
+        self.kernels = inner.kernels
+        self.graphs = inner.graphs
+        self.has_callers = inner.has_callers
         self.records_late = inner.records_late
 
     def __getattr__(self, name: str) -> Any:

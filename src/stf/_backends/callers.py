@@ -1,0 +1,72 @@
+"""Callers of a stream backend: how its lanes meet the CUDA streams of who calls stf."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from stf._support import uncompiled as cython  # type: ignore[no-redef]
+
+from stf._backends.lanes import Lane, LanePort
+from stf._port.callers import Callers
+from stf._port.events import EventSet
+
+if not cython.compiled:
+    LANE_SHIFT = 44
+    COMPUTE, HOST = 0, 3
+    STAGED = 2
+
+NOTHING = EventSet()
+LEGACY_STREAM: cython.int = 1  # CUDA's name for the default stream, of which there is one per device
+
+
+class StreamCallers(Callers):
+    """Callers' streams around the lanes of a backend.
+
+    Parameters
+    ----------
+    port : LanePort
+        Whose lanes.
+    driver : Driver
+        What orders streams.
+    """
+
+    def __init__(self, port: LanePort, driver):
+        self.port = port
+        self.driver = driver
+
+    def arrive(self, place, pointer):
+        """A lane that does nothing else stands for the legacy default stream, whose device `place` is the memory of."""
+        port = self.port
+        lane: Lane
+        if pointer != LEGACY_STREAM or port.captured:
+            slot = port.begin(place, NOTHING, COMPUTE)
+            try:
+                self.wait_on(slot, pointer)
+            finally:
+                event = port.end(slot)
+            return event
+        lane = port.next_lane(place, HOST)
+        self.driver.record_on(lane.stream, lane.issued + 1, pointer)
+        lane.issued += 1
+        return (cython.cast(cython.longlong, lane.index) << LANE_SHIFT) | lane.issued
+
+    def wait_on(self, slot, pointer):
+        lane: Lane = self.port.lanes[slot]
+        self.driver.wait_on_external(lane.stream, pointer)
+        return 0
+
+    def signal(self, slot, pointer):
+        lane: Lane = self.port.lanes[slot]
+        self.driver.signal_external(lane.stream, pointer)
+        return 0
+
+    def start_after(self, place, pointer, captured, staged=STAGED):
+        port = self.port
+        port.lend(captured, staged)
+        slot = port.begin(place, EventSet(), COMPUTE)
+        try:
+            self.wait_on(slot, pointer)
+        finally:
+            port.start_event = port.end(slot)
+        return 0

@@ -1,0 +1,87 @@
+"""Captures: the role of a port on devices whose work can be recorded as graphs, and launched as such.
+
+A graph is what its driver makes of it; the port hands it on. Three uses share these verbs: a body's own work that
+becomes a node of a recording, a whole recording that becomes one graph, and the nodes of that graph which are changed
+between launches.
+"""
+
+from __future__ import annotations
+
+
+class Captures:
+    """Base of what the backends have as ``port.captures``; a port without graphs has None there."""
+
+    def begin(self, place, owner):
+        """Return a stream at `place` whose work is recorded: it has a `pointer`, and ``end()`` is what was recorded.
+
+        It is the stream of an earlier capture, whose `owner` is given, or with None one that no other has.
+        """
+        raise NotImplementedError
+
+    def takes(self, slot, place):
+        """Return whether a graph for a place can be launched on a slot, which no caller captures."""
+        raise NotImplementedError
+
+    def play(self, slot, captured):
+        """Put on the slot what was captured."""
+        raise NotImplementedError
+
+    def queue(self, slot, captured, changes):
+        """Put it on the slot for later, after changes of all its nodes that may change; None: none may."""
+        raise NotImplementedError
+
+    def prepare(self, captured):
+        """Let a captured graph be ready to be launched."""
+        raise NotImplementedError
+
+    def renew(self, captured, changes):
+        """Let nodes of a graph do something else from the next launch on; see `Graphs.renew` of the drivers."""
+        raise NotImplementedError
+
+    def capture(self, place, play, staged):
+        """Return what ``play(port)`` puts on the lanes of a captured stream, as a graph; it returns the last slot."""
+        raise NotImplementedError
+
+    # -- on a port whose work is captured ----------------------------------------------------------------------
+
+    def call(self, slot, body, targets):
+        """Call `body()` on the host whenever the graph gets there that is captured, and launched here.
+
+        It may write the replicas `targets`.
+        """
+        raise NotImplementedError
+
+    def condition(self, slot, loops):
+        """Return a condition of the graph that a slot is captured into; it does not hold until something decides."""
+        raise NotImplementedError
+
+    def decide(self, slot, condition, decision):
+        """Let a condition hold by a flag, and as long as a counter, which counts then, is below a limit.
+
+        The `decision` is (address of the flag, address of the counter, limit, whether the flag must be true); without a
+        flag, or a counter, that does not count.
+        """
+        raise NotImplementedError
+
+    def play_if(self, slot, condition, play):
+        """Do on the slot what ``play(port)`` puts on lanes of their own, as often as a condition holds.
+
+        One after the other: a GPU that decides about two parts of a graph at a time may stop for good.
+        """
+        raise NotImplementedError
+
+    def last_node(self, slot):
+        """Return what the graph that a slot is captured into has last there."""
+        raise NotImplementedError
+
+    def node_count(self, slot):
+        """Return how many nodes the graph has that a slot is captured into."""
+        raise NotImplementedError
+
+    def memory_nodes_since(self, slot, count):
+        """Return the copies and fills on a slot since its graph had `count` nodes; see `Graphs.memory_nodes_since`."""
+        raise NotImplementedError
+
+    def child_of(self, pointer):
+        """Return the address of an empty graph, which comes next on a stream that is captured."""
+        raise NotImplementedError

@@ -1,0 +1,636 @@
+"""Partitioned data: one array whose parts are data at home on the places of a grid.
+
+The user holds the whole (`PartitionedData`) and its parts (`DataPart`). Both are logical data, so whatever takes these
+takes them. The engine (`stf._engine.parts`) knows which side of a region is newer, and asks for a copy when a task
+would read old content. The copies are here, as tasks: `gather` into the whole, `scatter` to a part, `exchange` into the
+margins of a part that is read with a halo.
+
+`Pieces` has what all handles share. It holds plain handles of all data; what users hold are further handles of the same
+data, which do not give them up. So a part keeps the whole alive, and nothing is a cycle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stf._engine import parts as engine_parts
+from stf._engine import recording_caches
+from stf._engine.task import make_access_like
+from stf._port.replicas import Layout
+from stf.data.logical_data import LogicalData
+from stf.errors import AccessError, PlaceError
+from stf.places.halos import Margins, as_halo, check_mode, check_parts, edges_of, margins_of
+from stf.places.partition import Part, Tiles, part_of, positions_of
+from stf.places.places import CompositePlace, DataPlace, ExecPlace
+from stf.places.table import place_code
+from stf.tasks.checks import must_be_open, task_of_kind
+
+__all__ = ["DataPart", "PartitionedData", "bring_home", "partitioned", "partitioned_form"]
+
+WRITE = 2
+GATHER, SCATTER, EXCHANGE = engine_parts.GATHER, engine_parts.SCATTER, engine_parts.EXCHANGE
+kept: weakref.WeakKeyDictionary[Any, list[Pieces]] = weakref.WeakKeyDictionary()  # whose arrays are to be refreshed
+known: weakref.WeakValueDictionary[Any, Pieces] = weakref.WeakValueDictionary()  # by the data that is the whole
+
+
+class Box(NamedTuple):
+    """A piece of a part that is a range along each axis: where it lies in the whole, and where in the part."""
+
+    ranges: tuple[range, ...]
+    first: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its extents."""
+        return tuple(map(len, self.ranges))
+
+    def in_whole(self, strides: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+        """Return its offset and its strides in an array of the whole, in bytes."""
+        offset = sum(along.start * step for along, step in zip(self.ranges, strides, strict=True))
+        return offset, tuple(along.step * step for along, step in zip(self.ranges, strides, strict=True))
+
+    def in_part(self, strides: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+        """Return its offset and its strides in an array of the part, in bytes."""
+        return offset_of(self.first, strides), tuple(strides)
+
+
+class Form(NamedTuple):
+    """A padded form of a part: its handle, its margins, and the boxes of neighbours that fill them."""
+
+    handle: LogicalData
+    margins: Margins
+    edges: list[Any]
+    neighbours: list[int]
+
+
+class Pieces:
+    """What the handles of partitioned data share.
+
+    Attributes
+    ----------
+    whole : LogicalData
+        The whole.
+    place : CompositePlace
+        The grid, and who has which part.
+    boxes : list of Part
+        The region of each part.
+    handles : list of LogicalData
+        The parts.
+    """
+
+    def __init__(self, context: Any, whole: LogicalData, place: CompositePlace) -> None:
+        shape = whole.shape
+        assert shape is not None
+        self.whole, self.place = whole, place
+        self.shape: tuple[int, ...] = shape
+        self.grid = place.grid
+        self.boxes = [part_of(place.partition, shape, where, self.grid.dims) for where in positions_of(self.grid.dims)]
+        must_cover(self.boxes, shape, place)
+        self.codes = [place_code(context, member) for member in self.grid]
+        if context.on_cuda and 0 in self.codes and any(self.codes):
+            raise PlaceError(f"{place!r} has the host beside devices; give a grid of devices, or of the host alone")
+        self.homes = [member.affine_data_place for member in self.grid]
+        self.memories = [context.engine.places[code].memory for code in self.codes]
+        nowhere = (0,) * len(shape)
+        self.rooms = [Margins(nowhere, nowhere)] * len(self.boxes)
+        self.handles: list[LogicalData] = []
+        self.forms: dict[Any, Form] = {}
+        me = weakref.ref(self)
+        engine = context.engine
+        engine_parts.make_whole(engine, whole.core, refresher(me, "whole", None))
+        label = whole.name or f"data{whole.core.id}"
+        for k, where in enumerate(positions_of(self.grid.dims)):
+            name = f"{label}.parts[{','.join(map(str, where))}]"
+            layout = self.layout(self.boxes[k].shape)
+            memory = engine.patiently(engine_parts.make_memory, layout, self.memories[k], name)
+            self.handles.append(engine.patiently(engine_parts.cut, memory, layout, layout, 0, name, False, LogicalData))
+            self.handles[k].core.readonly = whole.core.readonly
+            engine_parts.make_part(engine, self.handles[k].core, whole.core, refresher(me, "part", k))
+
+    @property
+    def context(self) -> Any:
+        """The context of the data."""
+        return self.whole.context
+
+    def layout(self, shape: Sequence[int]) -> Layout:
+        """Return the packed layout of an array of the data's dtype, whose axes nest as those of the whole."""
+        known_layout = self.whole.core.layout
+        order = Layout(shape, known_layout.strides, known_layout.dtype, known_layout.itemsize)
+        packed: Layout = order.packed()
+        return Layout(shape, packed.strides, packed.dtype, packed.itemsize, library=known_layout.library)
+
+    # -- bringing content together -----------------------------------------------------------------------------
+
+    def refresh_whole(self, _: Any, place: int) -> None:
+        """Bring newer parts into the whole at a data place, by one task; of a part, its content from the whole."""
+        context = self.context
+        step_out(context)
+        newer = [k for k, handle in enumerate(self.handles) if handle.core.linked.is_newer_part()]
+        if not newer:
+            return
+        target = data_place_of(context, place)
+        everything = len(newer) == len(self.handles)
+        mine = self.whole.write(target) if everything else self.whole.rw(target)
+        accesses = [mine, *(self.handles[k].read(self.homes[k]) for k in newer)]
+        where = self.grid[newer[0]] if target.kind != "device" else ExecPlace("device", target.index)
+
+        def copy(task: Any) -> None:
+            whole = task.replica_of(0)
+            for i, k in enumerate(newer):
+                part = task.replica_of(1 + i)
+                for box in boxes_of(self.boxes[k]):
+                    into, outof = box.in_whole(whole.layout.strides), box.in_part(part.layout.strides)
+                    engine_parts.copy_box(task.engine, task, whole, into, part, outof, box.shape)
+
+        submit(context, GATHER, accesses, where, copy, True)
+
+    def refresh_part(self, k: int, _: int) -> None:
+        """Bring the region of a part from the whole."""
+        context = self.context
+        step_out(context)
+        if not self.handles[k].core.linked.is_older_part():
+            return
+        source = source_of(context, self.whole, self.memories[k])
+        mine = make_access_like(self.handles[k].read(self.homes[k]), WRITE)  # of read-only data, too
+        accesses = [mine, self.whole.read(source)]
+
+        def copy(task: Any) -> None:
+            part, whole = task.replica_of(0), task.replica_of(1)
+            for box in boxes_of(self.boxes[k]):
+                into, outof = box.in_part(part.layout.strides), box.in_whole(whole.layout.strides)
+                engine_parts.copy_box(task.engine, task, part, into, whole, outof, box.shape)
+
+        submit(context, SCATTER, accesses, self.grid.places[k], copy, True)
+
+    def refresh_form(self, key: Any, _: int) -> None:
+        """Fill the margins of a padded form from the neighbours that were written since."""
+        k = key[0]
+        form = self.forms[key]
+        sources = [self.handles[i].read(self.homes[i]) for i in form.neighbours]
+
+        def copy(task: Any) -> None:
+            old = engine_parts.old_neighbours(task.engine, form.handle.core)
+            target = task.replica_of(0)
+            for edge in form.edges:
+                at = form.neighbours.index(edge.owner)
+                if not old[at]:
+                    continue
+                source = task.replica_of(1 + at)
+                into = offset_of(edge.target, target.layout.strides), target.layout.strides
+                outof = offset_of(edge.source, source.layout.strides), source.layout.strides
+                engine_parts.copy_box(task.engine, task, target, into, source, outof, edge.shape)
+
+        accesses = [form.handle.write(self.homes[k]), *sources]
+        submit(self.context, EXCHANGE, accesses, self.grid.places[k], copy, False)
+
+    # -- halos -------------------------------------------------------------------------------------------------
+
+    def padded(self, k: int, halo: Any, mode: Any) -> LogicalData:
+        """Return the padded form of a part."""
+        widths, mode = as_halo(halo, len(self.shape)), check_mode(mode)
+        known_form = self.forms.get((k, widths, mode))
+        if known_form is not None:
+            return known_form.handle
+        check_parts(self.boxes, self.shape, widths, self.whole.core.label())
+        margins = margins_of(self.boxes[k], self.shape, widths, mode)
+        if not fits(margins, self.rooms[k]):
+            self.widen(k, margins)
+        edges = edges_of(self.boxes, k, self.shape, widths, mode)
+        neighbours = list(dict.fromkeys([k, *(edge.owner for edge in edges)]))
+        key = k, widths, mode
+        engine = self.context.engine
+        part = self.handles[k].core
+        layout, inside, offset = self.place_in_memory(k, margins)
+        name = f"{self.handles[k].name} with halo"
+        handle = engine.patiently(
+            engine_parts.cut, part.parent, self.layout(layout.shape), inside, offset, name, True, LogicalData
+        )
+        handle.core.readonly = False
+        self.forms[key] = Form(handle, margins, edges, neighbours)
+        cores = [self.handles[i].core for i in neighbours]
+        engine_parts.make_padded(engine, handle.core, part, cores, refresher(weakref.ref(self), "form", key))
+        return handle
+
+    def place_in_memory(self, k: int, margins: Margins) -> tuple[Layout, Layout, int]:
+        """Return the layout of a part with margins, the same in the memory of the part, and its offset there."""
+        shape, room = self.boxes[k].shape, self.rooms[k]
+        memory = self.layout(padded_shape(shape, room))
+        layout = self.layout(padded_shape(shape, margins))
+        first = [a - b for a, b in zip(room.before, margins.before, strict=True)]
+        inside = Layout(layout.shape, memory.strides, memory.dtype, memory.itemsize, library=memory.library)
+        return layout, inside, offset_of(first, memory.strides)
+
+    def widen(self, k: int, margins: Margins) -> None:
+        """Move a part to memory with wider margins."""
+        room = self.rooms[k]
+        before, after = (tuple(map(max, a, b)) for a, b in zip(room, margins, strict=True))
+        context, part = self.context, self.handles[k].core
+        engine = context.engine
+        recording_caches.give_up_recordings(engine, part)
+        wider = Margins(before, after)
+        layout = self.layout(padded_shape(self.boxes[k].shape, wider))
+        memory = engine.patiently(engine_parts.make_memory, layout, self.memories[k], self.handles[k].name)
+        self.rooms[k] = wider
+        nowhere = (0,) * len(self.shape)
+        found = [(part, Margins(nowhere, nowhere))]
+        found += [(form.handle.core, form.margins) for key, form in self.forms.items() if key[0] == k]
+        moves = [(core, *self.place_in_memory(k, mine)[1:]) for core, mine in found]
+        try:
+            engine.patiently(engine_parts.move, part, memory, moves)
+        except BaseException:
+            self.rooms[k] = room
+            engine.patiently(engine_parts.forget_memory, memory)
+            raise
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Give everything up: the whole is refreshed before."""
+        must_be_open(self.context)
+        if self.whole.core.home is not None and self.whole.core.write_back:
+            self.refresh_whole(None, 0)
+        for handle in (self.whole, *(form.handle for form in self.forms.values()), *self.handles):
+            LogicalData.release(handle)
+        if self in kept.get(self.context, ()):
+            kept[self.context].remove(self)
+
+
+class PartitionedData(LogicalData):
+    """Logical data whose parts lie on the places of a grid, each with a version of its own.
+
+    Made by ``ctx.logical_data(X, data_place=stf.data_place.composite(grid, part))``. A task may use the whole, as other
+    data; then it comes after all tasks on parts. Tasks on parts run side by side.
+
+    Attributes
+    ----------
+    parts : numpy.ndarray
+        The parts (`DataPart`), in the shape of the grid.
+    grid : Grid
+        The places.
+    partition : partition
+        Which part of the data belongs to which place.
+
+    Examples
+    --------
+    >>> X = np.zeros(6)
+    >>> grid = stf.exec_place.n_devices(2)
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data(X, data_place=stf.data_place.composite(grid, stf.partition("blocked")))
+    ...     for p, place in enumerate(grid):
+    ...         ctx.task(place, x.parts[p].rw())(lambda a, p=p: a + p)
+    ...     print(x.numpy())
+    [0. 0. 0. 1. 1. 1.]
+    """
+
+    __slots__ = ("_parts", "_pieces")
+    _shown = [*LogicalData._shown, "grid", "partition", "parts"]
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__(pieces.whole.core)
+        self._pieces = pieces
+        found = np.empty(pieces.grid.dims, object)
+        for k, where in enumerate(positions_of(pieces.grid.dims)):
+            found[where] = DataPart(pieces, k, where)
+        self._parts = found
+
+    def __del__(self) -> None:
+        """Leave the data to the handle that `Pieces` has."""
+
+    @property
+    def parts(self) -> Any:
+        """The parts, in the shape of the grid."""
+        return self._parts
+
+    @property
+    def grid(self) -> Any:
+        """The places of the parts."""
+        return self._pieces.grid
+
+    @property
+    def partition(self) -> Any:
+        """The partition: which part belongs to which place."""
+        return self._pieces.place.partition
+
+    def tiles(self, shape: Any) -> Any:
+        """Refuse: partitioned data are cut already."""
+        raise AccessError(f"{self.core.describe()} is partitioned; use its parts, lX.parts, in place of tiles")
+
+    def ready(self) -> bool:
+        """Return whether the newest content of every region is there; see `LogicalData.ready`.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
+        """
+        must_be_open(self.context)
+        newer = [part for part in self._pieces.handles if part.core.linked.is_newer_part()]
+        asked = newer if len(newer) == len(self._pieces.handles) else [self._pieces.whole, *newer]
+        return bool(self.context._are_ready(asked))
+
+    def accept(self) -> PartitionedData:
+        """Declare poisoned content good, in all parts and in the whole. Returns the data.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
+        """
+        for part in self._parts.ravel():
+            part.accept()
+        accept_one(self)
+        return self
+
+    def release(self) -> None:
+        """Give the data and all parts up; see `LogicalData.release`.
+
+        Raises
+        ------
+        AccessError
+            The data are frozen, or a recorded graph uses them.
+        TaskStateError
+            A task that uses them is open, or something is recorded.
+        ContextClosedError
+            The context was finalized.
+        """
+        self._pieces.release()
+
+    def history(self) -> str:
+        """Return the history of the whole and of each part; see `LogicalData.history`."""
+        return "\n".join([super().history(), *(handle.history() for handle in self._pieces.handles)])
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, partitioned over {self.grid.dims} by {self.partition!r}>"
+
+
+class DataPart(LogicalData):
+    """A part of partitioned data: logical data at home in the memory of one place. Get one from ``lX.parts``.
+
+    Attributes
+    ----------
+    whole : PartitionedData
+        What it is a part of.
+    position : tuple of int
+        Its place in the grid.
+    exec_place : ExecPlace
+        The place whose memory it lies in.
+    region : Part
+        Which elements of the whole it has.
+
+    Examples
+    --------
+    >>> grid = stf.exec_place.n_devices(2)
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data(np.arange(6.0), data_place=stf.data_place.composite(grid, stf.partition("blocked")))
+    ...     part = x.parts[1]
+    ...     print(part.shape, part.position, part.exec_place, part.region)
+    ...     ctx.task(part.exec_place, part.read(halo=1))(lambda a: print(a))  # the last element of part 0, and its own
+    (3,) (1,) exec_place.device(1) Part(range(3, 6))
+    [2. 3. 4. 5.]
+    """
+
+    __slots__ = ("_number", "_pieces", "position")
+    _shown = [*LogicalData._shown, "exec_place", "position", "region", "whole"]
+
+    def __init__(self, pieces: Pieces, number: int, position: tuple[int, ...]) -> None:
+        super().__init__(pieces.handles[number].core)
+        self._pieces, self._number, self.position = pieces, number, position
+
+    def __del__(self) -> None:
+        """Leave the data to the handle that `Pieces` has."""
+
+    @property
+    def whole(self) -> PartitionedData:
+        """What it is a part of."""
+        return partitioned(self._pieces)
+
+    @property
+    def exec_place(self) -> Any:
+        """The place whose memory it lies in."""
+        return self._pieces.grid.places[self._number]
+
+    @property
+    def region(self) -> Part:
+        """Which elements of the whole it has: for each axis a range, or tiles."""
+        return self._pieces.boxes[self._number]
+
+    def read(self, data_place: Any = None, *, halo: Any = None, halo_mode: str = "none") -> Any:
+        """Return an access that reads, perhaps with the edges of the neighbours around.
+
+        Parameters
+        ----------
+        data_place : data_place, optional
+            As of `LogicalData.read`.
+        halo : int or tuple of int, optional
+            How many rows of the neighbours the array has on each side, along each axis. There are none where the whole
+            ends. The array lies in the memory of the part's own place.
+        halo_mode : str, optional
+            ``"periodic"``: beyond the end of the whole its other end follows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `halo` is no width for each axis, a part is thinner than the halo, or the parts are no blocks.
+        AccessError, TaskStateError
+            Memory with wider margins is needed, and the part is in use by a task or a recorded graph.
+        """
+        if halo is None:
+            return super().read(data_place)
+        if data_place is not None and data_place != self._pieces.homes[self._number]:
+            raise PlaceError(
+                f"{self.core.describe()} is read with a halo at {self._pieces.homes[self._number]!r}, where it lies, "
+                f"got {data_place!r}; leave data_place out"
+            )
+        handle = self._pieces.padded(self._number, halo, halo_mode)
+        return handle.read(self._pieces.homes[self._number])
+
+    def write(self, data_place: Any = None, *, halo: Any = None) -> Any:
+        """Return an access that overwrites; see `LogicalData.write`.
+
+        Raises
+        ------
+        AccessError
+            A halo is asked for, or the data are read-only.
+        TypeError
+            `data_place` is no data place.
+        """
+        self._refuse_halo("write", halo)
+        return super().write(data_place)
+
+    def rw(self, data_place: Any = None, *, halo: Any = None) -> Any:
+        """Return an access that reads and writes; see `LogicalData.rw`.
+
+        Raises
+        ------
+        AccessError
+            A halo is asked for, or the data are read-only.
+        TypeError
+            `data_place` is no data place.
+        """
+        self._refuse_halo("rw", halo)
+        return super().rw(data_place)
+
+    def _refuse_halo(self, verb: str, halo: Any) -> None:
+        if halo is not None:
+            raise AccessError(
+                f"{self.core.describe()} has no {verb}(halo=): halos are read. Write the part, and read the neighbours "
+                "with read(halo=) in the next step"
+            )
+
+    def tiles(self, shape: Any) -> Any:
+        """Refuse: a part is cut already."""
+        raise AccessError(f"{self.core.describe()} is a part, and has no tiles; use a grid of more places")
+
+    def set_write_back(self, flag: bool) -> DataPart:
+        """Refuse: it is the whole that is written back."""
+        raise ValueError(f"{self.core.describe()} is a part; say set_write_back of the whole")
+
+    def write_back(self) -> None:
+        """Refuse: it is the whole that is written back."""
+        raise ValueError(f"{self.core.describe()} is a part; say write_back() of the whole")
+
+    def accept(self) -> DataPart:
+        """Declare poisoned content good; see `LogicalData.accept`.
+
+        Raises
+        ------
+        ContextClosedError
+            The context was finalized.
+        """
+        accept_one(self)
+        return self
+
+    def release(self) -> None:
+        """Refuse: parts are released with the whole."""
+        raise AccessError(f"{self.core.describe()} is a part; release the whole")
+
+
+# -- making and ending -----------------------------------------------------------------------------------------------
+
+
+def partitioned_form(context: Any, handle: LogicalData, place: CompositePlace) -> PartitionedData:
+    """Return data over a composite place, made of data that were just registered, or are partitioned already."""
+    pieces = known.get(handle.core)
+    if pieces is not None:
+        if pieces.place != place:
+            raise PlaceError(f"{handle.core.describe()} is partitioned already, over {pieces.place!r}; got {place!r}")
+        return partitioned(pieces)
+    pieces = known[handle.core] = Pieces(context, handle, place)
+    if handle.core.home is not None and not handle.core.readonly:
+        kept.setdefault(context, []).append(pieces)
+    return partitioned(pieces)
+
+
+def known_form(handle: LogicalData) -> Any:
+    """Return the handle that users have of data that are partitioned already."""
+    pieces = known.get(handle.core)
+    return handle if pieces is None else partitioned(pieces)
+
+
+def partitioned(pieces: Pieces) -> PartitionedData:
+    """Return a handle of partitioned data."""
+    return PartitionedData(pieces)
+
+
+def bring_home(context: Any) -> None:
+    """Refresh the wholes that users look at when a context has ended."""
+    for pieces in kept.get(context, ()):
+        core = pieces.whole.core
+        if core.write_back and not core.released and context.engine.cancelled is None:
+            pieces.refresh_whole(None, core.home.place)
+
+
+def accept_one(handle: LogicalData) -> None:
+    """Accept one data: what a copy brought of spoilt content is brought again."""
+    is_spoilt = handle._failure() is not None or handle.core.version.may_fail()
+    LogicalData.accept(handle)
+    if is_spoilt:
+        handle.context.engine.patiently(engine_parts.forget_copy, handle.core)
+
+
+def submit(context: Any, kind: str, accesses: list[Any], where: Any, work: Any, at_root: bool) -> None:
+    """Submit a copy; nothing is done if another thread has made it meanwhile."""
+    task = task_of_kind(context, kind, accesses, kind, where)
+    task.blocks_caller = at_root  # so that it is not gathered
+    try:
+        task.run_native(work)
+    except engine_parts.NotNeededError:
+        return
+
+
+def step_out(context: Any) -> None:
+    """Launch what was gathered, since its data are what is copied."""
+    if context.engine.gathering is not None:
+        context.engine.gathering.step_out()
+
+
+def refresher(pieces: Any, what: str, key: Any) -> Any:
+    """Return what brings data up to date, and keeps nothing alive."""
+
+    def refresh(place: int) -> None:
+        mine = pieces()
+        if mine is None:
+            raise AccessError("partitioned data were dropped, and a recorded graph needs what lay in other parts")
+        getattr(mine, f"refresh_{what}")(key, place)
+
+    return refresh
+
+
+# -- geometry --------------------------------------------------------------------------------------------------------
+
+
+def must_cover(boxes: list[Part], shape: tuple[int, ...], place: CompositePlace) -> None:
+    """Raise ValueError unless each element of data has one owner, as far as the number of elements says."""
+    count, wanted = sum(box.size for box in boxes), int(np.prod(shape, dtype=object))
+    if count != wanted:
+        raise ValueError(
+            f"{place.partition!r} gives {count} elements to the places of a grid of shape {place.grid.dims}, and data "
+            f"of shape {shape} have {wanted}; each element belongs to one place"
+        )
+
+
+def boxes_of(part: Part) -> Iterator[Box]:
+    """Yield the pieces of a part that are ranges along every axis, with where they begin in it."""
+    axes = []
+    for along in part:
+        ranges = [along] if isinstance(along, range) else list(along.ranges()) if isinstance(along, Tiles) else []
+        firsts = itertools.accumulate((len(piece) for piece in ranges), initial=0)
+        axes.append(list(zip(ranges, firsts, strict=False)))
+    for pieces in itertools.product(*axes):
+        if all(len(piece) for piece, _ in pieces):
+            yield Box(tuple(piece for piece, _ in pieces), tuple(first for _, first in pieces))
+
+
+def offset_of(first: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the offset of an element, in bytes."""
+    return sum(i * step for i, step in zip(first, strides, strict=True))
+
+
+def padded_shape(shape: Sequence[int], margins: Margins) -> tuple[int, ...]:
+    """Return the extents of an array with margins around it."""
+    return tuple(a + n + b for a, n, b in zip(margins.before, shape, margins.after, strict=True))
+
+
+def fits(margins: Margins, room: Margins) -> bool:
+    """Return whether memory has room for margins."""
+    return all(a <= b for one, other in zip(margins, room, strict=True) for a, b in zip(one, other, strict=True))
+
+
+def data_place_of(context: Any, memory: int) -> DataPlace:
+    """Return the data place with a number of the engine's; the host's for what is no device's."""
+    for place in context.engine.places[1:]:
+        if place.memory == memory and memory and place.ordinal >= 0:
+            return DataPlace("device", place.ordinal)
+    return DataPlace("host")
+
+
+def source_of(context: Any, handle: LogicalData, memory: int) -> DataPlace:
+    """Return where data are read, to be copied to a memory: there, on the host, or where they are valid."""
+    valid = [replica.place for replica in handle.core.version.replicas if replica.state]
+    chosen = memory if memory in valid else 0 if 0 in valid or not valid else valid[0]
+    return data_place_of(context, chosen)

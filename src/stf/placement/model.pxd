@@ -1,0 +1,88 @@
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, WRITE, Access, Data
+from stf._engine.coherency cimport Pool
+from stf._engine.engine cimport Engine
+from stf._engine.task cimport TaskCore
+from stf._engine.versions cimport Version
+from stf._port.place cimport Place
+from stf._port.replicas cimport INVALID, Replica
+from stf.placement.durations cimport Durations, Timing
+
+cdef extern from *:
+    """
+    #include <math.h>
+    /* The class of a number of bytes: the exponent of the next power of two. */
+    static int stf_size_class(double nbytes) { int exponent = 0; if (nbytes > 0) frexp(nbytes, &exponent); return exponent; }
+    """
+    int stf_size_class(double nbytes) noexcept
+
+cdef struct Clock:
+    double free  # when what was given to a place is done
+    double arrived  # when the last copy into its memory is there
+    int kind  # of device
+    int memory  # its data place
+
+cdef struct Way:
+    double latency
+    double per_byte
+
+cdef struct Use:
+    int mode
+    int target  # the data place of an access; AFFINE: that of the place where the task runs
+    double nbytes
+    int sources  # how many data places have the content
+
+cdef struct Source:
+    int place
+    double ready
+
+cdef struct Run:
+    double seconds
+    bint is_known
+
+cdef class Forecast:
+    cdef double* at  # when the content is there, by data place; below 0 where that is not known
+    cdef double written  # when the last writer ends,
+    cdef double used  # and the last of those that use it
+
+cdef class Placement:
+    cdef readonly int count  # of places that tasks can go to: their numbers are 1 and up
+    cdef readonly object rule  # how the user wants tasks to be placed
+    cdef readonly Durations durations
+    cdef readonly list kinds  # of devices: (name, whether bodies only enqueue)
+    cdef Engine engine
+    cdef list names  # of the places, by number
+    cdef double weight  # of the time that copies take
+    cdef bint is_owner  # what writes data goes where these are valid
+    cdef object function  # of the user's, which chooses; None for the earliest finish
+    cdef bint is_limited  # some place has a memory limit
+    cdef int width  # of data places: the host, and those of the devices
+    cdef Clock* clocks  # by place
+    cdef Way* ways  # source * width + target
+    cdef Run* runs  # of the task that is looked at, by kind of device
+    cdef list timings  # of that task, by kind of device
+    cdef Use* uses  # of that task, by access
+    cdef Source* sources  # of its content: access * width and up
+    cdef int size  # how many accesses it has,
+    cdef int room  # and there is room for
+    cdef double after  # when the tasks are done that it comes after, wherever it runs
+    cdef double total  # bytes
+    cdef double start, finish, moves, moved, evicted  # at the place that was looked at last
+    cpdef int choose(self, TaskCore task, object context) except -1
+    cdef int reserve(self, int count) except -1
+    cdef int look(self, TaskCore task) except -1
+    cdef int look_at(self, Access access, int i) except -1
+    cdef int estimate(self, TaskCore task) except -1
+    cdef double bring(self, int place, TaskCore task) except? -1
+    cdef int note_copy(self, TaskCore task, int i, int target, double arrival) except -1
+    cdef double score(self, TaskCore task, int place) except? -1
+    cdef double lacking(self, TaskCore task, int place) except? -1
+    cdef bint owns(self, int place) noexcept
+    cdef bint has_owner(self) noexcept
+    cdef int earliest(self, TaskCore task) except -1
+    cdef int commit(self, TaskCore task, int place) except -1
+    cdef list candidates(self, TaskCore task)
+    cpdef int settle_clocks(self) except -1
+
+cdef Forecast forecast_of(Version version, int width)
+cdef list partials_of(Version version)

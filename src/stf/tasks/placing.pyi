@@ -1,0 +1,23 @@
+"""Where a task runs: the one module of the API that writes the place of a task. Compiled."""
+
+from typing import Any
+
+from stf._engine.task import TaskCore
+
+class PlacingContext:
+    """What of a context says where its tasks run."""
+
+    engine: Any
+    default_code: int
+    codes: dict[Any, int]
+    def attach(self, engine: Any, default_code: int, codes: Any = ..., ordinal_of_current: Any = ...) -> None: ...
+    placement: Any
+    def choose_places(self, placement: Any, by_default: bool) -> None: ...
+    def default_place_code(self) -> int: ...
+
+AUTO: int
+
+def wanted(context: PlacingContext, place: Any) -> int: ...
+def settle(task: TaskCore) -> None: ...
+def place_at(task: TaskCore, context: PlacingContext, place: Any) -> None: ...
+def place_on_host(task: TaskCore) -> None: ...

@@ -1,0 +1,633 @@
+"""Partitioned data: parts with versions of their own, halos, the whole, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import content, is_cuda, runs_kernels
+
+import stf
+from stf import data_place
+
+ROWS = stf.partition("blocked", None)
+
+
+def composite(ctx: stf.Context, count: int = 2, part: Any = None) -> Any:
+    """A composite place of so many members; a device may be there twice."""
+    devices = list(ctx.devices)
+    grid = stf.exec_place.grid([devices[i % len(devices)] for i in range(count)])
+    return data_place.composite(grid, stf.partition("blocked") if part is None else part)
+
+
+@pytest.fixture
+def X() -> np.ndarray:
+    return np.arange(10.0)
+
+
+@pytest.fixture
+def x(ctx: stf.Context, X: np.ndarray) -> Any:
+    return ctx.logical_data(X, data_place=composite(ctx), name="X")
+
+
+def add(ctx: stf.Context, data: Any, value: float, place: Any = None) -> None:
+    def body(a: Any) -> None:
+        a += value
+
+    ctx.task(data.exec_place if place is None else place, data.rw())(body)
+
+
+def halo_of(ctx: stf.Context, part: Any, **options: Any) -> Any:
+    """What a read with a halo gets, as data."""
+    access = part.read(**options)
+    out = ctx.logical_data_empty(access.data.shape, access.data.dtype)
+
+    def body(a: Any, o: Any) -> None:
+        o[...] = a
+
+    ctx.task(part.exec_place, access, out.write())(body)
+    return out
+
+
+# -- parts and the whole -------------------------------------------------------------------------------------------
+
+
+def test_parts_are_data_at_home_on_their_places(ctx, x):
+    assert isinstance(x, stf.PartitionedData)
+    assert x.parts.shape == x.grid.dims == (2,)
+    first, second = x.parts
+    assert isinstance(second, stf.DataPart)
+    assert second.whole.core is x.core
+    assert (second.position, second.region, second.shape) == ((1,), stf.box[5:10], (5,))
+    assert second.exec_place == x.grid[1]
+    assert first.name == "X.parts[0]"
+    assert "partitioned over (2,) by partition('blocked')" in repr(x)
+
+
+def test_tasks_on_parts_and_on_the_whole_see_each_other(ctx, x, X):
+    expected = X.copy()
+    for step in range(3):
+        for p in range(2):
+            add(ctx, x.parts[p], p + step)
+        expected += np.repeat([0.0, 1.0], 5) + step
+        assert ctx.wait(x).tolist() == expected.tolist()
+        add(ctx, x, 10, ctx.devices[-1])
+        expected += 10
+        assert ctx.wait(x.parts[1]).tolist() == expected[5:].tolist()
+    add(ctx, x.parts[0], 1)
+    expected[:5] += 1
+    ctx.finalize()
+    assert X.tolist() == expected.tolist()
+
+
+def test_what_overwrites_needs_no_copy(ctx, x):
+    ctx.synchronize()
+    before = sum(ctx.statistics().copies.values())
+    for part in x.parts:
+        ctx.fill(part, 3.0)
+    ctx.synchronize()
+    assert sum(ctx.statistics().copies.values()) == before
+    assert ctx.wait(x).tolist() == [3.0] * 10
+
+
+@pytest.mark.parametrize("part", [stf.partition("cyclic"), stf.partition(("block_cyclic", 3)), stf.null_partition])
+@pytest.mark.parametrize("strided", [False, True])
+def test_any_partition_and_any_strides(ctx, part, strided):
+    home = np.arange(20.0)[::2] if strided else np.arange(10.0)
+    expected = home.copy()
+    x = ctx.logical_data(home, data_place=composite(ctx, 3, part))
+    for p in range(3):
+        add(ctx, x.parts[p], p + 1)
+        expected[x.parts[p].region.indices()] += p + 1
+    ctx.finalize()
+    assert home.tolist() == expected.tolist()
+
+
+def test_parts_of_two_axes(ctx):
+    home = np.asfortranarray(np.arange(20.0).reshape(4, 5))
+    expected = home.copy()
+    grid = stf.exec_place.grid([ctx.devices[i % len(ctx.devices)] for i in range(4)], (2, 2))
+    x = ctx.logical_data(home, data_place=data_place.composite(grid, stf.partition("blocked", "cyclic")))
+    assert x.parts.shape == (2, 2)
+    add(ctx, x.parts[1, 0], 5)
+    expected[2:, ::2] += 5
+    assert ctx.wait(x).tolist() == expected.tolist()
+    assert ctx.wait(x.parts[1, 0]).tolist() == expected[2:, ::2].tolist()
+
+
+def test_empty_parts(ctx):
+    home = np.arange(2.0)
+    x = ctx.logical_data(home, data_place=composite(ctx, 4))
+    for part in x.parts:
+        add(ctx, part, 1)
+    assert ctx.wait(x.parts[3]).shape == (0,)
+    ctx.finalize()
+    assert home.tolist() == [1.0, 2.0]
+
+
+def test_a_users_partition_places_data(ctx):
+    class Ends:
+        """The ends of an axis for the first place, the middle for the second."""
+
+        def apply(self, shape: Any, position: Any, grid_dims: Any) -> Any:
+            n = shape[0] if isinstance(shape, tuple) else shape
+            return range(0, n, n - 1) if position in (0, (0,)) else range(1, n - 1)
+
+        def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> Any:
+            return (0 if coords[0] in (0, dims[0] - 1) else 1,)
+
+    home = np.arange(6.0)
+    x = ctx.logical_data(home, data_place=composite(ctx, 2, Ends()))
+    add(ctx, x.parts[0], 10)
+    assert ctx.wait(x).tolist() == [10.0, 1.0, 2.0, 3.0, 4.0, 15.0]
+
+
+def test_a_part_may_be_used_elsewhere(ctx, x):
+    add(ctx, x.parts[1], 1, ctx.devices[0])
+    add(ctx, x.parts[1], 1, stf.exec_place.host())
+    assert ctx.wait(x).tolist() == [*range(5), *range(7, 12)]
+
+
+def test_the_same_array_again_is_the_same_data(ctx, x, X):
+    again = ctx.logical_data(X, data_place=composite(ctx))
+    assert again.core is x.core
+    assert isinstance(ctx.logical_data(X), stf.PartitionedData)
+    with pytest.raises(stf.PlaceError, match="partitioned already"):
+        ctx.logical_data(X, data_place=composite(ctx, 3))
+
+
+def test_data_that_are_dropped_are_written_back_at_the_end(ctx, X):
+    x = ctx.logical_data(X, data_place=composite(ctx))
+    add(ctx, x.parts[1], 1)
+    del x
+    gc.collect()
+    ctx.finalize()
+    assert X.tolist() == [*range(5), *range(6, 11)]
+
+
+def test_write_back_and_release(ctx, x, X):
+    add(ctx, x.parts[0], 1)
+    x.write_back()
+    ctx.wait(x)
+    assert X[0] == 1
+    add(ctx, x.parts[0], 1)
+    x.release()
+    ctx.synchronize()
+    assert X[0] == 2
+    with pytest.raises(stf.AccessError, match="was released"):
+        add(ctx, x.parts[0], 1)
+
+
+def test_arrays_that_are_not_written_back(ctx, X):
+    x = ctx.logical_data(X, data_place=composite(ctx), write_back=False)
+    add(ctx, x.parts[0], 1)
+    assert ctx.wait(x.parts[0])[0] == 1
+    ctx.finalize()
+    assert X[0] == 0
+
+
+def test_readonly_parts(ctx, X):
+    x = ctx.logical_data(X, data_place=composite(ctx), readonly=True)
+    with pytest.raises(stf.AccessError, match="read-only"):
+        x.parts[0].rw()
+    assert ctx.wait(halo_of(ctx, x.parts[0], halo=1)).tolist() == [*range(6)]
+
+
+def test_ready_asks_the_newest_content(ctx, x):
+    assert x.ready()
+    add(ctx, x.parts[0], 1)
+    ctx.wait(x.parts[0])
+    assert x.ready()
+
+
+def test_memory_that_runs_out(ctx_factory):
+    limit = 4096
+    ctx = ctx_factory(memory_limit=limit)
+    if len(ctx.devices) < 2:
+        pytest.skip("one CPU device has the memory of the host, which has no limit")
+    home = np.zeros(limit // 2, np.int32)
+    with pytest.raises(stf.OutOfMemoryError):
+        ctx.logical_data(home, data_place=composite(ctx, 1, stf.partition("blocked")))
+    small = home[: limit // 8]
+    x = ctx.logical_data(small, data_place=composite(ctx, 1, stf.partition("blocked")))
+    others = [ctx.logical_data_zeros(limit // 16, np.int32) for _ in range(6)]
+    for other in others:
+        add(ctx, other, 1, ctx.devices[0])
+        add(ctx, x.parts[0], 1)
+    assert ctx.wait(x).tolist() == [6] * len(small)
+    assert all((ctx.wait(other) == 1).all() for other in others)
+
+
+# -- waiting for each other ----------------------------------------------------------------------------------------
+
+
+def test_the_whole_is_refused_while_this_thread_has_a_part_open(ctx, x):
+    with ctx.task(x.parts[0].rw()):
+        with pytest.raises(stf.TaskStateError, match="end (that task|it) first"), ctx.task(x.read()):
+            pass
+        with pytest.raises(stf.TaskStateError, match="end (that task|it) first"), ctx.task(x.parts[1].read(halo=1)):
+            pass
+    with ctx.task(x.rw()):
+        with pytest.raises(stf.TaskStateError, match="end (that task|it) first"), ctx.task(x.parts[0].read()):
+            pass
+        with pytest.raises(stf.TaskStateError, match="end (that task|it) first"), ctx.task(x.parts[0].read(halo=1)):
+            pass
+    if ctx.engine.gathering is None:  # else what was gathered has to be launched between both
+        with ctx.task(x.read()), ctx.task(x.parts[0].read()):
+            pass
+
+
+@pytest.mark.at_once("the thread would wait for a task that is gathered")
+def test_the_whole_waits_for_a_part_that_another_thread_has_open(ctx, x):
+    opened, go_on, found = threading.Event(), threading.Event(), []
+
+    def hold() -> None:
+        with ctx.task("host", x.parts[0].rw()) as t:
+            opened.set()
+            go_on.wait()
+            t[0][...] = 7.0
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    opened.wait()
+    reader = threading.Thread(target=lambda: found.append(ctx.wait(x)))
+    reader.start()
+    reader.join(0.05)
+    assert reader.is_alive()
+    go_on.set()
+    holder.join()
+    reader.join()
+    assert found[0].tolist() == [7.0] * 5 + [5.0, 6.0, 7.0, 8.0, 9.0]
+
+
+def test_a_task_uses_the_whole_or_a_part(ctx, x):
+    for accesses in [(x.rw(), x.parts[0].read()), (x.parts[0].rw(), x.read())]:
+        with pytest.raises(stf.AccessError, match="is a part of the other"):
+            ctx.task(*accesses)(lambda a, b: None)
+
+
+@pytest.mark.at_once("loans are outside of what is gathered")
+def test_loans(ctx, x):
+    add(ctx, x.parts[0], 1)
+    with ctx.freeze(x, "rw") as lent:
+        array = lent.get()
+        assert array[0] == 1
+        array[5] = 50.0
+        with pytest.raises(stf.AccessError, match="is frozen for rw"):
+            add(ctx, x.parts[0], 1)
+        with pytest.raises(stf.AccessError, match="is frozen"):
+            ctx.freeze(x.parts[0])
+    assert ctx.wait(x.parts[1])[0] == 50
+    with ctx.freeze(x.parts[1], "rw") as lent:
+        lent.get()[1] = 60.0
+        with pytest.raises(stf.AccessError, match="is frozen for rw"):
+            add(ctx, x, 1, ctx.devices[0])
+    assert ctx.wait(x).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 50.0, 60.0, 7.0, 8.0, 9.0]
+
+
+# -- halos ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_halo_has_the_neighbours_edges(ctx):
+    home = np.arange(12.0)
+    x = ctx.logical_data(home, data_place=composite(ctx, 3))
+    for p in range(3):
+        add(ctx, x.parts[p], 100 * p)
+    now = np.arange(12.0) + np.repeat([0.0, 100.0, 200.0], 4)
+    for p, rows in enumerate([range(5), range(3, 9), range(7, 12)]):
+        assert ctx.wait(halo_of(ctx, x.parts[p], halo=1)).tolist() == now[rows].tolist()
+    assert ctx.wait(halo_of(ctx, x.parts[1], halo=2)).tolist() == now[2:10].tolist()
+    around = np.concatenate([now[-1:], now[:5]])
+    assert ctx.wait(halo_of(ctx, x.parts[0], halo=1, halo_mode="periodic")).tolist() == around.tolist()
+    add(ctx, x.parts[0], 1)
+    now[:4] += 1
+    assert ctx.wait(halo_of(ctx, x.parts[1], halo=1)).tolist() == now[3:9].tolist()
+    ctx.fill(x, 5.0)
+    assert ctx.wait(halo_of(ctx, x.parts[1], halo=2)).tolist() == [5.0] * 8
+
+
+def test_a_reader_of_a_halo_keeps_what_it_was_given(ctx):
+    """A neighbour is overwritten, and the part too, before the reader has run."""
+    x = ctx.logical_data(np.zeros(9), data_place=composite(ctx, 3))
+    outs = []
+    for step in range(20):
+        outs.append(halo_of(ctx, x.parts[1], halo=1))
+        for p in range(3):
+            add(ctx, x.parts[p], 1)
+        assert step >= 0
+    for step, out in enumerate(outs):
+        assert ctx.wait(out).tolist() == [step] * 5
+
+
+def test_corners(ctx):
+    home = np.arange(36.0).reshape(6, 6)
+    grid = stf.exec_place.grid([ctx.devices[i % len(ctx.devices)] for i in range(4)], (2, 2))
+    x = ctx.logical_data(home, data_place=data_place.composite(grid, stf.partition("blocked", "blocked")))
+    assert ctx.wait(halo_of(ctx, x.parts[1, 1], halo=1)).tolist() == home[2:, 2:].tolist()
+    assert ctx.wait(halo_of(ctx, x.parts[0, 1], halo=(0, 2))).tolist() == home[:3, 1:].tolist()
+    wrapped = np.pad(home, 1, mode="wrap")
+    assert ctx.wait(halo_of(ctx, x.parts[0, 0], halo=1, halo_mode="periodic")).tolist() == wrapped[:5, :5].tolist()
+
+
+@pytest.mark.at_once("copies are counted when they are made")
+def test_a_stencil_makes_two_copies_a_neighbour_and_step(ctx):
+    if len(ctx.devices) < 2:
+        pytest.skip("one device copies nothing to another")
+    home, rows = np.arange(24.0) ** 2, len(ctx.devices)
+    place = data_place.composite(ctx.devices, stf.partition("blocked"))
+    old, new = ctx.logical_data(home, data_place=place), ctx.logical_data(home.copy(), data_place=place)
+    expected = home.copy()
+
+    def step(a: Any, b: Any) -> None:
+        b[...] = a[: len(b)] + a[-len(b) :]
+
+    def run() -> None:
+        nonlocal old, new, expected
+        for before, after in zip(old.parts, new.parts, strict=True):
+            ctx.task(before.exec_place, before.read(halo=1), after.write())(step)
+        old, new = new, old
+        sums = np.zeros_like(expected)
+        for part in old.parts:
+            start, stop = part.region[0].start, part.region[0].stop
+            a = expected[max(start - 1, 0) : stop + 1]
+            sums[start:stop] = a[: stop - start] + a[-(stop - start) :]
+        expected = sums
+
+    run()
+    run()
+    ctx.synchronize()
+    steps, before = 5, between_devices(ctx)
+    for _ in range(steps):
+        run()
+    ctx.synchronize()
+    assert between_devices(ctx) - before == 2 * (rows - 1) * steps
+    assert ctx.wait(old).tolist() == expected.tolist()
+
+
+def between_devices(ctx: stf.Context) -> int:
+    """How many copies there were between different devices."""
+    return sum(n for (one, other), n in ctx.statistics().copies.items() if one != other and "host" not in (one, other))
+
+
+def test_a_halo_is_not_copied_again_if_nothing_was_written(ctx):
+    x = ctx.logical_data(np.arange(8.0), data_place=composite(ctx))
+    halo_of(ctx, x.parts[0], halo=1)
+    ctx.synchronize()
+    tasks = ctx.statistics().kinds["exchange"] if hasattr(ctx.statistics(), "kinds") else None
+    for _ in range(3):
+        assert ctx.wait(halo_of(ctx, x.parts[0], halo=1)).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    if tasks is not None:
+        assert ctx.statistics().kinds["exchange"] == tasks
+
+
+def test_what_no_halo_is_for(ctx, x):
+    part = x.parts[0]
+    for verb in (part.write, part.rw):
+        with pytest.raises(stf.AccessError, match="halos are read"):
+            verb(halo=1)
+    with pytest.raises(ValueError, match="part 0 of 'X' has 5 rows .* a halo of 6 .* at most 1 places"):
+        part.read(halo=6)
+    with pytest.raises(ValueError, match="one for each of 1 axes"):
+        part.read(halo=(1, 1))
+    with pytest.raises(ValueError, match="not negative"):
+        part.read(halo=-1)
+    with pytest.raises(TypeError, match="an integer"):
+        part.read(halo=1.5)
+    with pytest.raises(ValueError, match="periodic"):
+        part.read(halo=1, halo_mode="mirror")
+    with pytest.raises(stf.PlaceError, match="where it lies"):
+        part.read(data_place.host(), halo=1)
+    cyclic = ctx.logical_data(np.zeros(8), data_place=composite(ctx, 2, stf.partition("cyclic")))
+    with pytest.raises(ValueError, match="a halo needs blocks"):
+        cyclic.parts[0].read(halo=1)
+    with ctx.task(part.rw()), pytest.raises((stf.TaskStateError, stf.AccessError)):
+        part.read(halo=1)
+
+
+# -- what else uses parts ------------------------------------------------------------------------------------------
+
+
+def test_fill_copy_and_prefetch(ctx, x):
+    y = ctx.logical_data(np.zeros(10), data_place=composite(ctx))
+    plain = ctx.logical_data(np.zeros(10))
+    ctx.fill(x, 4.0)
+    ctx.copy(x, y)
+    ctx.copy(y, plain)
+    add(ctx, y.parts[1], 1)
+    ctx.copy(y.parts[1], x.parts[0])
+    ctx.prefetch(x.parts[0], data_place.host())
+    ctx.prefetch(y, data_place.device(ctx.devices[0].index))
+    assert ctx.wait(plain).tolist() == [4.0] * 10
+    assert ctx.wait(x).tolist() == [5.0] * 5 + [4.0] * 5
+    assert ctx.wait(y).tolist() == [4.0] * 5 + [5.0] * 5
+
+
+def test_a_recorded_graph_uses_parts_and_halos(ctx):
+    home = np.arange(8.0)
+    x, y = (ctx.logical_data(a, data_place=composite(ctx)) for a in (home, home.copy()))
+    for part in (*x.parts, *y.parts):
+        add(ctx, part, 0)
+        part.read(halo=1)
+    graph = ctx.task_graph()
+
+    def smooth(a: Any, b: Any) -> None:
+        b[...] = a[: len(b)] + a[-len(b) :]
+
+    with graph:
+        for old, new in ((x, y), (y, x)):
+            for before, after in zip(old.parts, new.parts, strict=True):
+                ctx.task(before.exec_place, before.read(halo=1), after.write())(smooth)
+    expected = home.copy()
+    for launch in range(3):
+        graph.launch()
+        for _ in range(2):
+            expected = np.concatenate([expected[:4] + expected[1:5], expected[3:7] + expected[4:]])
+        if launch == 1:
+            add(ctx, x, 1, ctx.devices[0])
+            expected = expected + 1
+    assert ctx.wait(x).tolist() == expected.tolist()
+    graph.close()
+
+
+def test_a_recording_writes_the_whole_or_its_parts(ctx, x):
+    add(ctx, x.parts[0], 1)
+    ctx.wait(x)
+    with pytest.raises(stf.AccessError, match="use only the parts there"), ctx.task_graph():
+        add(ctx, x.parts[0], 1)
+        ctx.task(ctx.devices[0], x.read())(lambda a: None)
+    with pytest.raises(stf.AccessError, match="use only the parts there"), ctx.task_graph():
+        add(ctx, x, 1, ctx.devices[0])
+        ctx.task(ctx.devices[0], x.parts[1].read())(lambda a: None)
+    assert ctx.wait(x)[0] == 1
+
+
+def test_a_recording_needs_parts_that_have_content(ctx, x):
+    with pytest.raises((stf.TaskStateError, stf.UninitializedDataError), match="before"), ctx.task_graph():
+        add(ctx, x.parts[0], 1)
+    add(ctx, x.parts[0], 1)
+    assert ctx.wait(x)[0] == 1
+
+
+def test_no_other_data_stand_for_parts(ctx, x):
+    add(ctx, x.parts[0], 1)
+    with ctx.task_graph() as graph:
+        add(ctx, x.parts[0], 1)
+    with pytest.raises(ValueError, match="no other data can stand for it"):
+        graph.launch({x.parts[0]: ctx.logical_data(np.zeros(5))})
+    graph.close()
+
+
+def test_what_parts_are_not_for(ctx, x):
+    part = x.parts[0]
+    with pytest.raises(stf.AccessError, match="cannot be accumulated into"):
+        ctx.task(part.accumulate(stf.reducer.sum))(lambda a: None)
+    for data in (x, part):
+        with pytest.raises(stf.AccessError, match="parts|tiles"):
+            data.tiles(2)
+    with pytest.raises((stf.AccessError, TypeError)):
+        ctx.event(x.write())
+    for refused in (part.release, part.write_back):
+        with pytest.raises((stf.AccessError, ValueError), match="the whole"):
+            refused()
+    with pytest.raises(ValueError, match="the whole"):
+        part.set_write_back(False)
+
+
+@pytest.mark.at_once("a body that raises is not gathered")
+def test_poison_is_by_part(ctx, x):
+    if is_cuda(ctx):
+        pytest.skip("a body there raises in the call")
+
+    def fail(a: Any) -> None:
+        a[0] = 77.0
+        raise ZeroDivisionError
+
+    ctx.task(x.parts[1].exec_place, x.parts[1].rw())(fail)
+    with pytest.raises(stf.TaskFailedError, match=r"X\.parts\[1\]"):
+        ctx.wait(x.parts[1])
+    assert ctx.wait(x.parts[0]).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(stf.TaskFailedError):
+        ctx.wait(x)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.wait(halo_of(ctx, x.parts[0], halo=1))
+    x.accept()
+    assert ctx.wait(x)[5] == 77
+    ctx.task(ctx.devices[0], x.rw())(fail)
+    with pytest.raises(stf.TaskFailedError):
+        ctx.wait(x.parts[0])
+    x.accept()
+    assert ctx.wait(x.parts[0])[0] == 77
+    assert ctx.wait(x.parts[1])[0] == 77
+    assert "X.parts[0]" in x.history()
+
+
+@pytest.mark.at_once("copies are counted when they are made")
+def test_a_loop_runs_on_each_part_alone(ctx, x):
+    if not runs_kernels(ctx):
+        pytest.skip("no kernels there")
+    y = ctx.logical_data(np.zeros(10), data_place=composite(ctx))
+    for part in (*x.parts, *y.parts):
+        ctx.task(part.exec_place, part.read())(lambda a: None)
+    ctx.synchronize()
+    before = dict(ctx.statistics().copies)
+    for _ in range(4):
+
+        @ctx.parallel_for(x.grid, x.shape, x.read(), y.rw())
+        def axpy(i, x, y):
+            y[i] += 2.0 * x[i]
+
+    ctx.synchronize()
+    assert dict(ctx.statistics().copies) == before
+    assert ctx.wait(y).tolist() == (8.0 * np.arange(10)).tolist()
+
+
+@pytest.mark.parametrize(
+    "part", [stf.partition("blocked"), stf.partition("cyclic"), stf.partition(("block_cyclic", 3))]
+)
+def test_loops_that_look_beyond_their_element_run_on_the_whole(ctx, part):
+    if not runs_kernels(ctx):
+        pytest.skip("no kernels there")
+    home = np.arange(10.0)
+    x = ctx.logical_data(home, data_place=composite(ctx, 2, part))
+    y = ctx.logical_data(np.zeros(10), data_place=composite(ctx, 2, part))
+
+    @ctx.parallel_for(x.grid, y.shape, x.read(), y.write())
+    def shift(i, x, y):
+        y[i] = x[9 - i] + i
+
+    assert ctx.wait(y).tolist() == [9.0] * 10
+    total = ctx.logical_data_empty((), np.float64)
+    ctx.parallel_for(x.grid, y.shape, x.read(), total.reduce(stf.reducer.sum))(lambda i, x: x[i])
+    assert ctx.wait(total) == 45
+
+    @ctx.parallel_for(x.grid, stf.box[2:7], x.rw())
+    def double(i, x):
+        x[i] = 2 * x[i]
+
+    expected = np.arange(10.0)
+    expected[2:7] *= 2
+    assert ctx.wait(x).tolist() == expected.tolist()
+
+
+# -- places --------------------------------------------------------------------------------------------------------
+
+
+def test_composite_places(ctx, x):
+    place = x._pieces.place
+    assert place == composite(ctx)
+    assert hash(place) == hash(composite(ctx))
+    assert place != composite(ctx, 3)
+    assert "data_place.composite" in repr(place)
+    with pytest.raises(stf.PlaceError, match="several memories"):
+        x.read(place)
+    with pytest.raises(ValueError, match=r"2 axes, and shape \(10,\) has 1"):
+        ctx.logical_data(np.zeros(10), data_place=composite(ctx, 2, ROWS))
+    with pytest.raises(TypeError, match="a grid of places"):
+        data_place.composite(ctx.devices[0], ROWS)
+    with pytest.raises(stf.PlaceError, match="neither"):
+        data_place.composite(stf.exec_place.grid([stf.exec_place.current_device()]))
+    with pytest.raises(stf.PlaceError, match="not in this context"):
+        ctx.logical_data(np.zeros(10), data_place=data_place.composite(stf.exec_place.grid([77, 78])))
+    grid = stf.exec_place.grid([ctx.devices[0]] * 2, partition=stf.partition("blocked"))
+    assert ctx.logical_data(np.zeros(4), data_place=grid.affine_data_place).parts.shape == (2,)
+    assert stf.exec_place.grid([ctx.devices[0]], partition=ROWS).affine_data_place == ctx.devices[0].affine_data_place
+
+
+def test_a_composite_place_with_the_host(ctx):
+    mixed = stf.exec_place.grid(["host", ctx.devices[0]])
+    if ctx.on_cuda:
+        with pytest.raises(stf.PlaceError, match="the host beside devices"):
+            ctx.logical_data(np.zeros(4), data_place=data_place.composite(mixed))
+    else:
+        x = ctx.logical_data(np.zeros(4), data_place=data_place.composite(mixed))
+        add(ctx, x.parts[0], 1)
+        assert ctx.wait(x).tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_each_element_has_one_owner(ctx):
+    class Both:
+        def apply(self, shape: Any, position: Any, grid_dims: Any) -> Any:
+            return range(*shape)
+
+        def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> Any:
+            return (0,)
+
+    with pytest.raises(ValueError, match="each element belongs to one place"):
+        ctx.logical_data(np.zeros(4), data_place=composite(ctx, 2, Both()))
+
+
+def test_replicated_data_are_everywhere(ctx):
+    home = np.arange(4.0)
+    place = data_place.replicated(ctx.devices)
+    x = ctx.logical_data(home, data_place=place)
+    assert content(ctx.wait(x)).tolist() == [0.0, 1.0, 2.0, 3.0]
+    valid = {replica.place for replica in x.core.version.replicas if replica.state}
+    assert len(valid) == len({0, *(ctx.engine.places[1 + i].memory for i in range(len(ctx.devices)))})
+    add(ctx, x, 1, ctx.devices[-1])
+    ctx.prefetch(x, place)
+    assert ctx.wait(x)[0] == 1
+    with pytest.raises(TypeError, match="a grid of places"):
+        data_place.replicated(0)
