@@ -103,7 +103,7 @@ def test_the_host_waits_on_the_clock_and_a_timeout_ends_a_wait() -> None:
             step(ctx, 0, x.rw() if i else x.write())
         with pytest.raises(TimeoutError):
             ctx.synchronize(timeout=2.5 * STEP)
-        assert ctx._driver.now == pytest.approx(2.5 * STEP)
+        assert ctx._driver.now < 2.5 * STEP + 1e-9  # less the real time that has gone
         ctx.synchronize()
         assert ctx._driver.now == pytest.approx(4 * STEP)
 
@@ -129,6 +129,15 @@ def test_a_with_block_takes_the_time_of_its_thread() -> None:
         assert ctx._driver.now == pytest.approx(2 * STEP + LATENCY)
 
 
+def lent_values(ctx: stf.Context, x: stf.LogicalData) -> Any:
+    with ctx.freeze(x) as lent:
+        return np.asarray(lent.get())
+
+
+async def awaited_values(ctx: stf.Context, x: stf.LogicalData) -> Any:
+    return await ctx.wait_async(x)
+
+
 @pytest.mark.parametrize(
     "ask",
     [
@@ -136,8 +145,8 @@ def test_a_with_block_takes_the_time_of_its_thread() -> None:
         lambda ctx, x: ctx.wait(x),
         lambda ctx, x: float(ctx.logical_data_zeros((), name="x")),
         lambda ctx, x: bool(ctx.logical_data_zeros((), name="x").numpy()),
-        lambda ctx, x: np.asarray(ctx.freeze(x).get()),
-        lambda ctx, x: asyncio.run(ctx.wait_async(x)),
+        lambda ctx, x: lent_values(ctx, x),
+        lambda ctx, x: asyncio.run(awaited_values(ctx, x)),
     ],
     ids=["numpy", "wait", "float", "bool", "freeze", "wait_async"],
 )
@@ -244,7 +253,7 @@ def test_kernels_are_planned_and_not_compiled() -> None:
 
         @ctx.parallel_for(ctx.devices.with_partition(stf.blocked_partition()), x.shape, x.rw())
         def scale(i, x):
-            x[i] = unknown_to_numba(x)  # noqa: F821
+            x[i] = exec(str(x[i]))  # Numba cannot compile that
 
         ctx.parallel_for(x.shape, x.read(), s.reduce(stf.reducer.sum))(lambda i, x: x[i])
 

@@ -173,7 +173,7 @@ def emulated(count: int, source: str = "devices") -> DeviceSpec:
 
 
 def simulated(text: str, source: str = "devices", kinds: Collection[str] = KINDS) -> DeviceSpec:
-    """Return the devices that ``"8xH200"`` or ``"8"`` means, of one of these kinds, with as much memory as they have."""
+    """Return the devices that ``"8xH200"`` or ``"8"`` means, of one of these kinds, with the memory that they have."""
     match = re.fullmatch(r"(\d+)(?:x(.+))?", text.strip())
     kind = (match.group(2) or USUAL_KIND) if match else ""
     if match is None or kind not in kinds:
