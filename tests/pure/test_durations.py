@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf.observe.durations import EACH, KEPT, Duration, Durations, duration_of, from_records, size_class, to_json
+from stf.observe.durations import EACH, KEPT, Duration, Durations, duration_of, from_records, size_class, to_records
 
 
 def told(kept: Durations, number: int, seconds: float, *, symbol: str = "f", nbytes: int = 80, device: int = 0) -> None:
@@ -67,7 +67,7 @@ def test_copies_and_tasks_that_did_not_begin_are_not_kept() -> None:
 
 def test_json_in_and_out() -> None:
     table = {("f", 20, "H200"): Duration(4, 1e-3, 2e-3, 3e-3), ("g", 0, "cpu"): Duration(1, 1.0, 1.0, 1.0)}
-    assert from_records(json.loads(to_json(table))) == table
+    assert from_records(json.loads(json.dumps(to_records(table)))) == table
 
 
 def test_the_tasks_of_a_context_are_timed() -> None:

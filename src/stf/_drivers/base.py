@@ -219,6 +219,14 @@ class Driver:
         """Keep an object alive until `stream` has done what it has now; under capture, as long as the graph lives."""
         raise NotImplementedError
 
+    def expect_block(self, stream, name, nbytes):
+        """Let the with-block that is about to be entered on a stream take its time; only where `values` is not None."""
+        raise NotImplementedError
+
+    def set_workers(self, workers):
+        """Let so many bodies run on the host at a time from now on; only where `values` is not None."""
+        raise NotImplementedError
+
     def clock_ns(self):
         """Return the time, on the clock of `time.perf_counter_ns`."""
         return time.perf_counter_ns()

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import statistics
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stf._port.links import Link
-from stf._support.whole_file import whole_file
 from stf.contexts.observing import read_device_times
 from stf.data.creation import logical_data_empty, token
 from stf.data.filling import prefetch, submit_fill
 from stf.data.waiting import synchronize
 from stf.devices.hardware import SUBMIT_S
-from stf.observe.durations import Duration, Key, from_records, to_records
+from stf.observe.durations import Duration, Key, from_records, median, to_records
 from stf.places.places import DataPlace
 from stf.tasks.checks import must_be_open, must_be_outside
 from stf.tasks.task import ContextCore
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Calibration", "calibrate"]
 
@@ -80,6 +79,11 @@ class Calibration:
         ...     print(stf.Calibration.load(path))
         <stf.Calibration: 0 durations, 0 links>
         """
+        import json
+        from pathlib import Path
+
+        from stf._support.whole_file import whole_file
+
         links = [{"from": one, "to": other, **link._asdict()} for (one, other), link in sorted(self.links.items())]
         content = {
             "format": FORMAT,
@@ -100,6 +104,9 @@ class Calibration:
         ValueError
             The file holds no calibration.
         """
+        import json
+        from pathlib import Path
+
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             links = {
@@ -174,7 +181,7 @@ def measured_links(context: ContextCore) -> dict[tuple[str, str], Link]:
 def median_of(links: Iterable[Link]) -> Link:
     """Return the link of the median latency and bandwidth."""
     latencies, bandwidths = zip(*links, strict=True)
-    return Link(statistics.median(latencies), statistics.median(bandwidths))
+    return Link(median(sorted(latencies)), median(sorted(bandwidths)))
 
 
 def measured_copy(context: ContextCore, source: Any, target: Any, nbytes: int) -> float:
@@ -192,7 +199,7 @@ def measured_copy(context: ContextCore, source: Any, target: Any, nbytes: int) -
         prefetch(context, data, where[1])
         synchronize(context)
         times.append((clock_ns() - start) * 1e-9)
-    return statistics.median(times[1:])  # the first one allocates
+    return median(sorted(times[1:]))  # the first one allocates
 
 
 def measured_submission(context: ContextCore) -> float:

@@ -53,6 +53,10 @@ class Rehearsal:
             self.driver.set_workers(workers)
         return self.spec, self.resources
 
+    def largest(self) -> Any:
+        """Return the context with the most tasks; None if the program opened none."""
+        return max(self.contexts, key=lambda one: one.engine.next_task, default=None)
+
 
 class SharedDriver(Resources):
     """Resources that have one driver, for all devices."""

@@ -12,8 +12,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stf._support.completion import Shown
 from stf.contexts.calibration import Calibration
@@ -24,6 +23,9 @@ from stf.devices.spec import DeviceSpec, simulated
 from stf.errors import PlanError
 from stf.observe.units import format_bytes, format_duration
 from stf.planning.schedule import CAUSES, Span, Step, idle_of, is_copy, path_of, place_name, spread_of, steps_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Plan", "plan"]
 
@@ -161,10 +163,11 @@ class Plan(Shown):
         plan.html
         """
         rehearsal = self._run.rehearse(observe=True)
-        if not rehearsal.contexts:
+        largest = rehearsal.largest()
+        if largest is None:
             raise PlanError("the program opens no context, so there is nothing to report; open one with stf.context()")
-        largest = max(rehearsal.contexts, key=lambda one: one.engine.next_task)
-        return Path(largest.report(path))
+        written: Path = largest.report(path)
+        return written
 
     def compare(self, devices: Iterable[int] = (1, 2, 4, 8)) -> Comparison:
         """Plan for other numbers of devices of the same kind.
