@@ -9,6 +9,7 @@ from stf import config  # isort: split
 from stf._support import loader, tracebacks  # noqa: F401  # isort: split
 
 from stf import placement  # isort: skip
+from stf.contexts.calibration import Calibration
 from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
 from stf.contexts.progress import progress
@@ -29,6 +30,7 @@ from stf.errors import (
     Error,
     OutOfMemoryError,
     PlaceError,
+    PlanError,
     TaskCancelledError,
     TaskFailedError,
     TaskStateError,
@@ -45,6 +47,7 @@ from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.places.structured import partition
+from stf.planning.plan import Plan, plan
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
 from stf.tasks.new_data import Like, New
@@ -55,6 +58,7 @@ from stf.values.reducers import Reducer, reducer
 __all__ = [
     "AccessError",
     "Accumulate",
+    "Calibration",
     "CaptureError",
     "CompositeData",
     "Condition",
@@ -76,6 +80,8 @@ __all__ = [
     "OutOfMemoryError",
     "PartitionedData",
     "PlaceError",
+    "Plan",
+    "PlanError",
     "Read",
     "ReadWrite",
     "Reducer",
@@ -108,6 +114,7 @@ __all__ = [
     "par",
     "partition",
     "placement",
+    "plan",
     "progress",
     "reducer",
     "register_data_interface",

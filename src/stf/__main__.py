@@ -1,4 +1,7 @@
-"""``python -m stf``: versions, devices, what is compiled, every setting; ``python -m stf cache``: compiled kernels."""
+"""``python -m stf``: versions, devices, what is compiled, every setting.
+
+``python -m stf cache`` shows compiled kernels, ``python -m stf plan script.py --devices 8xH200`` plans a script.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import sys
 
 from stf import config
 from stf._support import loader
+from stf.planning import command
 
 DISTRIBUTIONS = {
     "stf": "sequential-task-flow",
@@ -25,13 +29,17 @@ DISTRIBUTIONS = {
 def main() -> int:
     """Print what a bug report needs, or what is asked for; return the exit status, 2 if a variable is malformed."""
     parser = argparse.ArgumentParser(prog="python -m stf", description="Show what a bug report needs.")
-    cache = parser.add_subparsers(dest="page").add_parser("cache", help="show the kernels that are kept on disk")
+    pages = parser.add_subparsers(dest="page")
+    cache = pages.add_parser("cache", help="show the kernels that are kept on disk")
     cache.add_argument("--clear", action="store_true", help="remove them")
+    command.add_options(pages.add_parser("plan", help="say how long a script would take on devices that are not here"))
     options = parser.parse_args()
     try:
         config.check()
         if options.page == "cache":
             return _show_cache(options.clear)
+        if options.page == "plan":
+            return command.run(options)
         _check_devices()
     except ValueError as error:
         print(f"python -m stf: error: {error}", file=sys.stderr)

@@ -12,6 +12,7 @@ Every message says what was wrong, what was got and what to do, and names the da
      ├── TaskStateError              a task started twice, a wait inside a body, a claim that cannot be met
      │                                                                          (also a RuntimeError)
      ├── OutOfMemoryError            nothing left to evict                      (also a MemoryError)
+     ├── PlanError                   a plan cannot know what the program asks for (also a RuntimeError)
      ├── PlaceError                  a place that is not in the context, or of the wrong kind (also a ValueError)
      ├── CaptureError                a body did what a recording cannot hold    (also a RuntimeError)
      └── DriverError                 the driver refused a call (name, code, call, place) (also a RuntimeError)
@@ -32,6 +33,7 @@ __all__ = [
     "Error",
     "OutOfMemoryError",
     "PlaceError",
+    "PlanError",
     "TaskCancelledError",
     "TaskFailedError",
     "TaskStateError",
@@ -215,6 +217,31 @@ class PlaceError(Error, ValueError):
     ...         print("there is no device 5")
     there is no device 5
     """
+
+
+class PlanError(Error, RuntimeError):
+    """A program asks for what a plan cannot know: a value, or how long a task takes.
+
+    Examples
+    --------
+    >>> def program(ctx):
+    ...     x = ctx.logical_data_zeros(3, name="x")
+    ...     print(x.numpy())
+    >>> try:
+    ...     stf.plan(program, devices="2xH200")
+    ... except stf.PlanError:
+    ...     print("a plan computes no values")
+    a plan computes no values
+    """
+
+
+def no_value(name: str, site: str) -> str:
+    """Say that a program asks for values which nobody has computed, at a line, and what to do."""
+    where = f"{site} asks" if site else "the program asks"
+    return (
+        f"{where} for values of logical data '{name}', and a plan computes none; let a task use them, "
+        f"or give a value: values={{{name!r}: 0.0}}"
+    )
 
 
 class GraphClosedError(TaskStateError):

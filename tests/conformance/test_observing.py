@@ -109,7 +109,7 @@ def test_not_observed_is_said():
         with pytest.raises(stf.TaskStateError, match="no trace was recorded; open the context with observe='trace'"):
             ctx.trace()
         ctx.dot_section("ignored").end()
-    with pytest.raises(ValueError, match="observe is 'dot', 'trace', 'cupti', True or False, got 'all'"):
+    with pytest.raises(ValueError, match="observe is 'dot', 'trace', 'durations', 'cupti', True or False, got 'all'"):
         stf.context(devices="cpu", observe="all")
     with pytest.raises(
         ValueError, match="observe='cupti' is for CUDA devices, and this context has none; pass observe"

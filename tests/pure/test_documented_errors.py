@@ -53,6 +53,10 @@ def no_task_is_left() -> Iterator[None]:
         gc.collect()
 
 
+def filled(ctx: stf.Context) -> None:
+    ctx.fill(ctx.logical_data_empty(3), 1.0)
+
+
 @stf.task
 def increment(x: stf.ReadWrite) -> None:
     x += 1
@@ -557,6 +561,19 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TypeError": lambda w: w.ctx.why(1.5),
     },
     "why": {"TypeError": lambda w: stf.why(3)},
+    # plans
+    "plan": {
+        "PlanError": lambda w: stf.plan(lambda ctx: ctx.wait(ctx.logical_data_zeros(3)), devices="1xH200"),
+        "OutOfMemoryError": lambda w: stf.plan(filled, devices="1xH200", memory=8),
+        "ValueError": lambda w: stf.plan(filled, devices="many"),
+        "TypeError": lambda w: stf.plan(3, devices="1xH200"),
+    },
+    "Plan.report": {"PlanError": lambda w: stf.plan(lambda: None, devices="1xH200").report("nothing.html")},
+    "Calibration.load": {"ValueError": lambda w: stf.Calibration.load(__file__)},
+    "Context.calibrate": {
+        "TaskStateError": lambda w: in_task(w, lambda: w.ctx.calibrate()),
+        "ContextClosedError": lambda w: w.closed.calibrate(),
+    },
     "config.check": {"ValueError": lambda w: with_bad_setting(stf.config.check)},
     # places and values
     **{

@@ -42,6 +42,7 @@ ROOMS = {  # from the ground up
     "data": "logical data",
     "graphs": "what users record",
     "contexts": "the face, which wires a backend to a driver",
+    "planning": "what a program would do on devices that are not here",
     "testing": "what someone who writes a driver runs",
     "stf": "the public names",
     "compat": "other libraries' names over the public ones",
@@ -58,7 +59,7 @@ KNOW_OPCODES = {"_support/code_facts.py", "_support/code_writing.py"}
 # Fields of the engine: the rooms beside `_engine` that read each, and the modules that set it.
 READ_BY = {
     "port": "_drivers _recording contexts data interop kernels tasks",
-    "root": "_recording data graphs kernels placement places tasks",
+    "root": "_recording data graphs interop kernels placement places tasks",
     "coherency": "_recording contexts data placement tasks",
     "gate": "_recording contexts data graphs tasks",
     "dropped": "_recording data graphs",

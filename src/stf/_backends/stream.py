@@ -39,6 +39,7 @@ class StreamBackend(LanePort):
         self.owns_driver = owns_driver
         self.name = "stream"
         self.captured = False
+        self.values = driver.values
         self.records_late = driver.records_late
         self.staged = DIRECT
         self.capturable = 1 << 30
@@ -296,6 +297,11 @@ class StreamBackend(LanePort):
     def drain(self, slot):
         lane: Lane = self.lanes[slot]
         self.driver.drain(lane.stream)
+        return 0
+
+    def expect_block(self, slot, name, nbytes):
+        lane: Lane = self.lanes[slot]
+        self.driver.expect_block(lane.stream, name, nbytes)
         return 0
 
     def park(self, baton, timeout_s):

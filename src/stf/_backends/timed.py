@@ -25,7 +25,7 @@ class TimedBackend(StreamBackend):
     def mark(self, slot, what):
         """From here on the work on `slot`, of a device, is that of `what`: (task id, name, 0)."""
         lane: Lane = self.lanes[slot]
-        if lane.place > 0:
+        if lane.place > 0 or self.values is not None:
             self.begun[slot] = (what, self.stamps.put(lane.stream))
         return 0
 
@@ -40,7 +40,8 @@ class TimedBackend(StreamBackend):
         if slot in self.begun:
             what, first = self.begun.pop(slot)
             lane: Lane = self.lanes[slot]
-            self.spans.append((what, self.device_at(lane.place), lane.kind, first, self.stamps.put(lane.stream)))
+            device: cython.int = self.device_at(lane.place) if lane.place > 0 else -1
+            self.spans.append((what, device, lane.kind, first, self.stamps.put(lane.stream)))
         return LanePort.end(self, slot)
 
     def copy(self, slot, target, source, unless=None, number=0):

@@ -25,6 +25,7 @@ cdef class Driver:
     cdef public bint runs_inline
     cdef public str name
     cdef public object stamps
+    cdef public object values
     cdef public object kernels
     cdef public object graphs
     cdef public bint has_callers

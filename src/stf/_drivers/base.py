@@ -7,6 +7,8 @@ kit in `stf.testing` on it.
 
 from __future__ import annotations
 
+import time
+
 import cython
 
 from stf._port.links import MEMORY, SAME_PLACE
@@ -53,6 +55,9 @@ class Driver:
         Tells when work on a stream ran, where bodies only enqueue: ``put(stream)`` is a number for the time at which
         the stream gets here, ``collect()`` reads what there is by now, ``time_ns(stamp)`` is on
         `time.perf_counter_ns`, or -1 where it is not known (yet).
+    values : dict or None
+        None where memory holds values and bodies are run. Else nothing is computed: the values that were given, by name
+        of data.
     max_workers : int
         How many bodies run side by side on the host.
     kernels : Functions or None
@@ -202,6 +207,18 @@ class Driver:
     def keep_alive(self, stream, what):
         """Keep an object alive until `stream` has done what it has now; under capture, as long as the graph lives."""
         raise NotImplementedError
+
+    def expect_block(self, stream, name, nbytes):
+        """Let the with-block that is about to be entered on a stream take its time; only where `values` is not None."""
+        raise NotImplementedError
+
+    def set_workers(self, workers):
+        """Let so many bodies run on the host at a time from now on; only where `values` is not None."""
+        raise NotImplementedError
+
+    def clock_ns(self):
+        """Return the time, on the clock of `time.perf_counter_ns`."""
+        return time.perf_counter_ns()
 
     def fault(self):
         """Return the error that has lost a device, as far as is known; None if all is well."""

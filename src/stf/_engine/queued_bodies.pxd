@@ -1,4 +1,5 @@
 cimport cython
+from libc.stdint cimport int64_t
 from stf._engine.versions cimport Outcome
 from stf._engine cimport host_waits
 from stf._engine.state cimport EngineState
@@ -19,6 +20,7 @@ cdef class QueuedBody:
     cdef list inputs
     cdef readonly TaskCore task
     cdef bint watched
+    cdef int64_t nbytes  # of the data, where nothing is computed
     cdef int adopt(self, TaskCore task) except -1
     cdef QueuedBody again(self, object values, object rebinding)
     cdef int copy_to(self, QueuedBody call) except -1

@@ -8,7 +8,7 @@ import cython
 
 from stf._engine import host_waits
 from stf._engine.failures import Cancellation, Failure
-from stf.errors import TaskStateError
+from stf.errors import PlanError, TaskStateError, no_value
 
 NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task failed, and how"))
 
@@ -29,6 +29,8 @@ class QueuedBody:
         self.inputs = task.inputs
         self.watched = self.engine.observer is not None or task.choice is not None
         self.variables = variables_here()
+        if self.engine.root.values is not None:
+            self.nbytes = task.data_nbytes()
         return 0
 
     def again(self, values, rebinding):
@@ -51,6 +53,7 @@ class QueuedBody:
     def copy_to(self, call):
         """Give another call what this one has of its task."""
         call.engine, call.task, call.watched, call.variables = self.engine, self.task, self.watched, self.variables
+        call.nbytes = self.nbytes
         return 0
 
     def prepare(self):
@@ -115,6 +118,28 @@ class QueuedBody:
         if failure is not None and self.engine.observer is not None:
             failure.tell(self.engine.observer, self.task.id, self.outcome.skipped)
         return 0
+
+    def skip(self):
+        """Count the body as run, where nothing is computed; return what `about` does.
+
+        Raises
+        ------
+        PlanError
+            It was to bring values to the host.
+        """
+        task: TaskCore = self.task
+        if task.kind == "wait":
+            raise PlanError(no_value(task.accesses[0].data_name, task.call_site))
+        if self.outcome is not None:
+            task.fate = BEGUN
+            self.outcome.pending = False
+            self.engine.ran += 1
+        return self.about()
+
+    def about(self):
+        """Return the name of the body and the bytes of its data, by which one knows how long it takes."""
+        task: TaskCore = self.task
+        return task.symbol or task.kind, self.nbytes
 
     def give_up(self, failure):
         """It will not run, since the launch that it is a part of did not begin."""

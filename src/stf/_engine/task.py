@@ -219,6 +219,15 @@ class TaskCore:
         """Whether a queued task writes the data at `index` of `cores` (past 62 of them: as if it did)."""
         return bool((self.written_mask >> min(index, 62)) & 1)
 
+    def data_nbytes(self):
+        """Return how many bytes the data of the task have."""
+        total: cython.longlong = 0
+        for item in self.accesses:
+            access: Access = item
+            if access.core.layout is not None:
+                total += access.core.layout.nbytes
+        return total
+
     def written(self):
         """Labels of what the task writes."""
         if self.cores is not None:

@@ -18,6 +18,7 @@ cdef class Port:
     cdef readonly str name
     cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
     cdef readonly Links links  # what copies cost between data places
+    cdef readonly object values  # None where memory holds values; else those that were given, by name of data
     cdef readonly Captures captures  # makes graphs of work, and launches them; or None
     cdef readonly Callers callers  # meets streams that are not the port's; or None
     cdef readonly Readback readback  # shows the host a few bytes of a device; or None

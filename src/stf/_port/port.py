@@ -186,6 +186,10 @@ class Port:
         """Block the host until what is on the slot now is done."""
         return 0
 
+    def expect_block(self, slot, name, nbytes):
+        """Know what the with-block is that is about to be entered on a slot; only where `values` is not None."""
+        return 0
+
     def park(self, baton, timeout_s):
         """Block the host until another thread releases the lock `baton`, and take it; False if the time ran out."""
         return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)

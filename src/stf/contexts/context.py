@@ -17,7 +17,7 @@ from stf._support import loader
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
 from stf._support.late_methods import LateMethod
-from stf.contexts import arguments, callers, ending, observing
+from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.resources import Resources
 from stf.data import creation, events, filling, freezing, reading, registry, waiting
 from stf.devices.make import devices_module, make_driver
@@ -37,6 +37,7 @@ from stf.tasks.task import ContextCore
 from stf.values.reducers import KEEP_PREVIOUS
 
 if TYPE_CHECKING:
+    from stf.contexts import calibration
     from stf.kernels import kernel_task, launch, launching, parallel_for
 
 __all__ = [
@@ -73,7 +74,8 @@ def context(
         Gather tasks and launch them as graphs, whenever something waits for their results.
     devices : str, sequence of int, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
-        own); by default that of `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
+        own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`); by default that of
+        `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
         A CUDA stream of yours. The work starts after everything that is on it now. Everything that you put there after
         `Context.finalize` comes after the work. The host waits for neither. The stream may be one that is being
@@ -101,9 +103,10 @@ def context(
         this is for finding mistakes. Replayed functions run as they are then, and graphs that you record, or that a
         context with `use_graph` gathers, are not looked at. By default ``STF_NAN``.
     observe : bool or str
-        ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"cupti"``: both,
-        and the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a
-        profiler cannot run at the same time.
+        ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"durations"``:
+        keep how long tasks take, for `Context.calibrate`; so does True. ``"cupti"``: all of these, and
+        the kernels and copies of GPUs, as CUPTI records them (``pip install cupti-python``); a profiler cannot run at
+        the same time.
     name : str, optional
         For messages and pictures.
     place : place, optional
@@ -142,7 +145,10 @@ def context(
         arguments.check_resources(resources)
     if arrays is not None:
         check_library(arrays)
-    if graph is None:
+    if planned.current:
+        caller, (spec, resources) = None, planned.current[-1].options(stream, graph, workers)
+        observe, workers = observe or planned.current[-1].observe, None
+    elif graph is None:
         caller, spec = callers.caller_of(stream, devices, resources)
     else:
         caller, spec = callers.filler_of(graph, devices, resources)
@@ -157,6 +163,8 @@ def context(
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
+    if planned.current:
+        planned.current[-1].contexts.append(made)
     return made
 
 
@@ -212,11 +220,13 @@ class Context(Shown, ContextCore):
         launch = launch.launch
         launch_kernel = launching.launch_kernel
         cuda_kernel = kernel_task.cuda_kernel
+        calibrate = calibration.calibrate
     else:
         parallel_for = LateMethod("stf.kernels.parallel_for", "parallel_for")
         launch = LateMethod("stf.kernels.launch", "launch")
         launch_kernel = LateMethod("stf.kernels.launching", "launch_kernel")
         cuda_kernel = LateMethod("stf.kernels.kernel_task", "cuda_kernel")
+        calibrate = LateMethod("stf.contexts.calibration", "calibrate")
 
     # graphs
     task_graph = graphs.task_graph
@@ -309,7 +319,8 @@ class Context(Shown, ContextCore):
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
-        engine.validate = engine.watches = config.validate or config.hostile is not None
+        watches = (config.validate or config.hostile is not None) and driver.values is None
+        engine.validate = engine.watches = watches
         if not engine.validate and caller is None:
             for pool in engine.coherency.pools:
                 pool.most_spare = MOST_SPARE

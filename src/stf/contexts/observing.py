@@ -47,11 +47,11 @@ def html_of_task(task: Any) -> str | None:
 
 
 def setup_observers(context: ContextCore, observe: str | bool) -> None:
-    if observe is not False and observe not in (False, True, "dot", "trace", "cupti", None):
-        raise ValueError(f"observe is 'dot', 'trace', 'cupti', True or False, got {observe!r}")
+    if observe is not False and observe not in (False, True, "dot", "trace", "durations", "cupti", None):
+        raise ValueError(f"observe is 'dot', 'trace', 'durations', 'cupti', True or False, got {observe!r}")
     if observe == "cupti" and context._driver.stamps is None:
         raise ValueError("observe='cupti' is for CUDA devices, and this context has none; pass observe=True")
-    context._dot = context._trace = context._device_times = device_times = kernels = ranges = None
+    context._dot = context._trace = context._durations = context._device_times = device_times = kernels = ranges = None
     if shows_ranges():
         ranges = nvtx_ranges()
     elif observe is False and not config.dot_file:
@@ -63,13 +63,17 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     if observe in (True, "trace", "cupti"):
         from stf.observe.trace import TraceRecorder
 
-        context._trace = recorder = TraceRecorder()
+        context._trace = recorder = TraceRecorder(context._driver.clock_ns)
         if context._driver.stamps is None:
             context._driver.watch_copies(
                 lambda number, device, thread, start, end: recorder.ran(
                     0, "copy", device, thread, start, end, "copy", number
                 )
             )
+    if observe in (True, "durations", "cupti"):
+        from stf.observe.durations import Durations
+
+        context._durations = Durations([place.kind for place in context.engine.places])
     if context._driver.stamps is not None and observes_times(observe):
         from stf.observe.devices import DeviceTimes
 
@@ -78,7 +82,8 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
             from stf.observe.kernels import KernelTimes
 
             context._device_times = kernels = KernelTimes(device_times)
-    active = [o for o in (context._dot, context._trace, device_times, kernels, ranges) if o is not None]
+    listeners = (context._dot, context._trace, context._durations, device_times, kernels, ranges)
+    active = [o for o in listeners if o is not None]
     if active:
         from stf.observe import Observers
 
@@ -423,7 +428,7 @@ def next_file(asked: str) -> str:
 
 def observes_times(observe: str | bool) -> bool:
     """Whether a context that observes so records when bodies ran."""
-    return observe in (True, "trace", "cupti") or bool(config.dot_file and config.dot_timing)
+    return observe in (True, "trace", "durations", "cupti") or bool(config.dot_file and config.dot_timing)
 
 
 class Section:

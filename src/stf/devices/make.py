@@ -13,6 +13,7 @@ from typing import Any
 from stf import config
 from stf._drivers.cpu import CpuDriver
 from stf._support.profilers import shows_ranges
+from stf.devices.hardware import Model
 from stf.devices.spec import DeviceSpec, parse_devices
 from stf.errors import DriverError, PlaceError
 
@@ -179,11 +180,15 @@ def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
     return graphs.Filling(ordinal, pointer, owner)
 
 
-def make_driver(spec: DeviceSpec) -> Any:
-    """A driver for what was asked; a hostile one with STF_HOSTILE."""
+def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
+    """Return a driver for what was asked; a hostile one with STF_HOSTILE. Simulated devices have a `model` of times."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = spec.workers or config.cpu_workers or cores
     driver: Any
+    if spec.driver == "sim":
+        from stf._drivers.simulated import SimulatedDriver
+
+        return SimulatedDriver([spec.kind] * spec.count, model or Model(), workers or 1, spec.capacity)
     if spec.driver == "cuda":
         from stf._drivers.cuda.callers import CallersDriver
 

@@ -7,18 +7,20 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from stf._port.place import Place
+from stf.devices.hardware import KINDS
 from stf.errors import PlaceError
 from stf.observe.statistics import DriverStatistics
 
 __all__ = ["DeviceSpec", "parse_devices", "with_workers"]
 
 log = logging.getLogger("stf")
+USUAL_KIND = "H100"  # of simulated devices
 MOST_EMULATED = 1024  # devices, each with threads of its own
 _has_warned = [False]
 keys: dict[Any, int] = {}
@@ -39,6 +41,7 @@ class DeviceSpec:
     capacity: tuple[int, ...] | None = None
     ordinals: tuple[int, ...] | None = None
     workers: int | None = None
+    kind: str = ""  # of simulated devices
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
@@ -66,6 +69,8 @@ class DeviceSpec:
     @cached_property
     def text(self) -> str:
         """What asks for it."""
+        if self.driver == "sim":
+            return f"sim:{self.count}x{self.kind}"
         if self.driver == "cuda":
             return f"cuda:{','.join(map(str, self.numbers))}"
         return "cpu" if self.shares_host else f"cpu:{self.count}"
@@ -86,9 +91,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[[], int] = lambda: -1) -> DeviceSpec:
-    """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"`` or ``[0, 2]``; `source` gave it.
+    """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"``, ``"sim:8xH200"`` or ``[0, 2]``.
 
-    `cuda_devices` counts the CUDA devices, -1 where there is no CUDA at all.
+    `source` gave it; `cuda_devices` counts the CUDA devices, -1 where there is no CUDA at all.
 
     Raises
     ------
@@ -123,6 +128,8 @@ def _parse(devices: Any, source: str, cuda_devices: Callable[[], int]) -> Device
         match = re.fullmatch(r"cpu:(\d+)", devices)
         if match:
             return emulated(int(match.group(1)), source)
+        if devices.startswith("sim:"):
+            return simulated(devices.removeprefix("sim:"), source)
         match = re.fullmatch(r"cuda(?::(\d+(?:,\d+)*))?", devices)
         if match:
             wanted = match.group(1)
@@ -163,6 +170,22 @@ def emulated(count: int, source: str = "devices") -> DeviceSpec:
     if count > MOST_EMULATED:
         raise ValueError(f"{source}='cpu:N' has at most {MOST_EMULATED} devices, got {count}")
     return DeviceSpec("cpu", count, False)
+
+
+def simulated(text: str, source: str = "devices", kinds: Collection[str] = KINDS) -> DeviceSpec:
+    """Return the devices that ``"8xH200"`` or ``"8"`` means, of one of these kinds, with the memory that they have."""
+    match = re.fullmatch(r"(\d+)(?:x(.+))?", text.strip())
+    kind = (match.group(2) or USUAL_KIND) if match else ""
+    if match is None or kind not in kinds:
+        raise ValueError(
+            f"{source} of simulated devices is a number and a kind, such as '8xH200', got {text!r}; kinds are "
+            f"{', '.join(sorted(kinds))}"
+        )
+    count = int(match.group(1))
+    if not 1 <= count <= MOST_EMULATED:
+        raise ValueError(f"{source} has 1 to {MOST_EMULATED} simulated devices, got {count}")
+    memory = KINDS[kind].memory_bytes if kind in KINDS else 0
+    return DeviceSpec("sim", count, False, (memory,) * count, None, None, kind)
 
 
 def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:

@@ -12,6 +12,7 @@ from stf.interop.dtypes import carrier, dtype_of
 from stf.interop.libraries import check_library, import_library
 from stf.interop.memory import numpy_view
 from stf.interop.results import check_result
+from stf.interop.unknown_arrays import UnknownArray
 
 TOKEN = object()
 tensors_made = tensors.made
@@ -30,6 +31,8 @@ def view(replica: Any, writeable: bool, lib: str | None) -> Any:
 
 
 def from_numpy(array: Any, lib: str) -> Any:
+    if type(array) is UnknownArray:
+        return array
     if lib == "torch":
         return tensors.tensor_of_numpy(import_library("torch"), array)
     if lib == "jax":

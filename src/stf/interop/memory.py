@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.errors import PlaceError
+from stf.interop.unknown_arrays import view_without_values
 
 
 class Memory(NamedTuple):
@@ -65,6 +66,8 @@ def numpy_view(replica: Any, writeable: bool) -> Any:
         layout = replica.layout
         if layout.interface is not None:
             view = layout.interface.view(replica.instance)
+        elif (given := replica.data.engine.root.values) is not None:
+            view = view_without_values(replica, given)
         else:
             view = view_at(replica.address, layout.shape, layout.strides, layout.dtype, replica.owner, writeable)
         views[writeable] = view

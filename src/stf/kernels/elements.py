@@ -16,7 +16,7 @@ from stf.kernels.compile.python import intrinsics
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.gpu_tasks import GpuLaunches, plan_loop
 from stf.kernels.index_spaces import IndexSpace
-from stf.kernels.loop_tasks import CpuBody, LoopTask, Target, compile_now, is_cut_along_first
+from stf.kernels.loop_tasks import CpuBody, LoopTask, NothingToRun, Target, compile_now, is_cut_along_first, runs_bodies
 from stf.kernels.nest import Axis
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part
@@ -74,6 +74,8 @@ class Elements:
 
     def loop(self, task: Any, space: IndexSpace, signature: BodySignature) -> CpuBody:
         """Return the body as a loop for a CPU; TypeError with its line if it cannot be compiled."""
+        if not runs_bodies(task):
+            return CpuBody(NothingToRun(), signature)
         if signature.in_cpp is not None:
             raise TypeError(
                 f"{signature.where} is C++, which runs on CUDA devices alone, and its place is {task.place_name}; "

@@ -20,7 +20,7 @@ from stf.kernels.compile.python import intrinsics
 from stf.kernels.gpu_tasks import GpuLaunches
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, concurrency_at, plan_threads, with_widths
 from stf.kernels.hierarchy import Hierarchy, con, par
-from stf.kernels.loop_tasks import CpuBody, LoopTask, compile_now
+from stf.kernels.loop_tasks import CpuBody, LoopTask, NothingToRun, compile_now, runs_bodies
 from stf.kernels.nest import ArrayType, Axis, LoopNest
 from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
@@ -188,6 +188,8 @@ class Threads:
 
     def loop(self, task: Any, group: Group, signature: BodySignature) -> CpuBody:
         """Return the body as threads of a CPU; TypeError with its line if it cannot be compiled."""
+        if not runs_bodies(task):
+            return CpuBody(NothingToRun(), signature)
         must_suit(signature)
         return thread_task(signature, group, concurrency_at(task))
 

@@ -25,7 +25,7 @@ from stf.tasks.running import submit_body
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 
-__all__ = ["CpuBody", "LoopTask", "Target", "compile_now", "cut", "is_cut_along_first"]
+__all__ = ["CpuBody", "LoopTask", "NothingToRun", "Target", "compile_now", "cut", "is_cut_along_first", "runs_bodies"]
 
 Box = tuple[range, ...]
 
@@ -179,6 +179,22 @@ class LoopTask:
         self.port.share(job, min(len(pieces), self.port.max_workers()) - 1)
         job()
         job.wait()
+
+
+class NothingToRun:
+    """The body of a task that is planned, and not run: nothing is compiled for it."""
+
+    def at(self, driver: Any) -> NothingToRun:
+        """Return itself."""
+        return self
+
+    def __call__(self, *values: Any) -> None:
+        """Do nothing."""
+
+
+def runs_bodies(task: Any) -> bool:
+    """Return whether the bodies of a task's context are run, and so compiled."""
+    return task.context.engine.root.values is None
 
 
 class CpuBody:

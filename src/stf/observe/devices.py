@@ -8,7 +8,7 @@ from .observer import ObservedTask, Observer
 
 COMPUTE, COPY_IN, COPY_OUT = -1, -2, -3  # in place of a worker: which of a device's rows
 STREAMS = -16  # less a stream's number: the row of what CUPTI says of that stream
-_ROWS = (COMPUTE, COPY_IN, COPY_OUT)  # by the port's kind of lane
+_ROWS = (COMPUTE, COPY_IN, COPY_OUT, COMPUTE, COMPUTE, COMPUTE)  # by the port's kind of lane
 
 
 class DeviceTimes(Observer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -53,6 +53,11 @@ class TimedOperation(NamedTuple):
 class TraceRecorder(Observer):
     """Record what really ran.
 
+    Parameters
+    ----------
+    clock_ns : callable, optional
+        Tells the time at which something was submitted; on the clock of the spans.
+
     Examples
     --------
     >>> recorder = TraceRecorder()
@@ -61,7 +66,8 @@ class TraceRecorder(Observer):
     [4.0]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock_ns = clock_ns
         self._spans: list[_Told] = []  # workers append: one operation, atomic
         self._submissions = array("q")  # task id, time, task id, time, …
         self._operations: list[TimedOperation] = []
@@ -69,11 +75,11 @@ class TraceRecorder(Observer):
     def task(self, task: ObservedTask) -> None:
         """Record when a task was submitted."""
         self._submissions.append(task.id)
-        self._submissions.append(time.perf_counter_ns())
+        self._submissions.append(self._clock_ns())
 
     def operation(self, operation: Operation) -> None:
         """Record when an internal operation was asked for."""
-        self._operations.append(TimedOperation(time.perf_counter_ns(), operation))
+        self._operations.append(TimedOperation(self._clock_ns(), operation))
 
     def ran(
         self,

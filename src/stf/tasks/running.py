@@ -133,6 +133,8 @@ def begin_here(engine, task, blocks):
 def enter_here(engine, task):
     """Wait for what the body of an open task must come after in this thread; refuse one that would, in a recording."""
     if not engine.scope.records:
+        if engine.root.values is not None and task.kind != "wait":
+            engine.root.expect_block(task.slot, task.symbol or task.kind, task.data_nbytes())
         host_waits.enter(engine.port, task, task.slot, engine.pending() != 0)
     elif task.blocks_caller:
         outcomes.refuse_blocking(task, engine.scope)

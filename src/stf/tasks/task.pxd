@@ -28,6 +28,7 @@ cdef class ContextCore(PlacingContext):
     cdef public object _finished  # None until it is whole
     cdef public object _dot  # what records tasks for pictures; or None
     cdef public object _trace  # what records when bodies ran; or None
+    cdef public object _durations  # what keeps how long tasks take; or None
     cdef public object _device_times  # what reads the time stamps of devices; or None
     cdef object __weakref__
     cdef Task make_task(self, tuple args, object symbol)

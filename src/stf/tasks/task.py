@@ -253,7 +253,7 @@ class Task(TaskCore):
             if self.state == OPEN:
                 engine.withdraw(self)
             raise
-        if engine.observer is not None and not engine.place(self.where).enqueues:
+        if engine.observer is not None and not engine.place(self.where).enqueues and engine.root.values is None:
             self.opened_ns = time.perf_counter_ns()
         return 0
 

@@ -32,6 +32,7 @@ class ContextCore(PlacingContext):
     _finished: bool | None
     _dot: Any
     _trace: Any
+    _durations: Any
     _device_times: Any
     @property
     def arrays(self) -> str | None: ...

@@ -14,6 +14,7 @@ from stf._drivers.cuda.devices cimport link_rank, open_device, open_host_pool, o
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
+import re
 import threading
 
 from stf._drivers.cuda.devices import current_ordinal, device_name
@@ -93,7 +94,10 @@ cdef class HardwareDriver(QueueDriver):
         return HOST_LINK if distance == HOST else THROUGH_HOST
 
     def kind(self, int device):
-        return device_name((<Device>self.devices[device]).ordinal).removeprefix("NVIDIA ")
+        """Return "H100" of "NVIDIA H100 80GB HBM3"; the whole name where that begins with no model."""
+        name = device_name((<Device>self.devices[device]).ordinal).removeprefix("NVIDIA ")
+        model = re.split("[ -]", name)[0]
+        return model if re.search("[0-9]", model) else name
 
     cdef int close_devices(self) except -1:
         """Give back what opening them took."""

@@ -21,6 +21,7 @@ class WrappingDriver(Driver):
         self.runs_inline = inner.runs_inline
         self.name = inner.name
         self.stamps = inner.stamps
+        self.values = inner.values
         self.kernels = inner.kernels
         self.graphs = inner.graphs
         self.has_callers = inner.has_callers

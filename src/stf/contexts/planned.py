@@ -1,0 +1,81 @@
+"""Contexts that a program opens while it is planned: they are on simulated devices, whatever it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from stf.contexts.resources import Resources
+from stf.devices.make import make_driver
+from stf.devices.spec import DeviceSpec
+from stf.errors import PlanError
+
+current: list[Rehearsal] = []  # the innermost comes last
+
+
+class Rehearsal:
+    """One run of a program on simulated devices, which all its contexts share.
+
+    Parameters
+    ----------
+    spec : DeviceSpec
+        The devices.
+    model : Model
+        How long bodies and copies take.
+    values : dict
+        Values of logical data that the program asks for, by name.
+    observe : bool
+        Record what a report shows.
+    """
+
+    def __init__(self, spec: DeviceSpec, model: Any, values: dict[str, Any], observe: bool) -> None:
+        self.spec, self.observe = spec, observe
+        self.driver = make_driver(spec, model)
+        self.driver.values = values
+        self.resources = SharedDriver(self.driver)
+        self.contexts: list[Any] = []
+
+    def options(self, stream: Any, graph: Any, workers: Any) -> tuple[DeviceSpec, Resources]:
+        """Return the devices and what is shared, for a context with these options.
+
+        Raises
+        ------
+        PlanError
+            The context is on a stream, or fills a graph, of the user's.
+        """
+        if stream is not None or graph is not None:
+            what = "graph" if stream is None else "stream"
+            raise PlanError(
+                f"a context with {what}= works among work of yours, which a plan does not know; leave it out"
+            )
+        if workers is not None:
+            self.driver.set_workers(workers)
+        return self.spec, self.resources
+
+    def largest(self) -> Any:
+        """Return the context with the most tasks; None if the program opened none."""
+        return max(self.contexts, key=lambda one: one.engine.next_task, default=None)
+
+
+class SharedDriver(Resources):
+    """Resources that have one driver, for all devices."""
+
+    def __init__(self, driver: Any) -> None:
+        super().__init__()
+        self._only = driver
+
+    def driver(self, spec: DeviceSpec) -> Any:
+        """Return the driver."""
+        return self._only
+
+
+@contextmanager
+def rehearsing(rehearsal: Rehearsal) -> Iterator[Rehearsal]:
+    """Let contexts that are opened meanwhile be part of a rehearsal."""
+    current.append(rehearsal)
+    try:
+        yield rehearsal
+    finally:
+        current.remove(rehearsal)
+        rehearsal.driver.close()
