@@ -219,7 +219,7 @@ class _Checked(types.ModuleType):
 
 
 def _checked(setting: Setting, value: Any) -> Any:
-    """A value that a program gives to a setting: what the variable takes as text, or what that means."""
+    """Return a value that a program gives to a setting: what the variable takes as text, or what that means."""
     if value is None and setting.default is None:
         return None
     name, text = f"stf.config.{setting.name}", value

@@ -267,7 +267,7 @@ class CaptureError(Error, RuntimeError):
 
 
 def not_copied(what: str, advice: str) -> TypeError:
-    """The error for whoever copies or pickles what belongs to the contexts of this process."""
+    """Return the error for whoever copies or pickles what belongs to the contexts of this process."""
     return TypeError(f"{what} belongs to this process and is not copied or pickled; {advice}")
 
 
@@ -326,7 +326,7 @@ class DriverError(Shown, Error, RuntimeError):
         return copy
 
     def is_reported_by(self, error: BaseException) -> bool:
-        """Whether an error is this one, or this one again."""
+        """Return whether an error is this one, or this one again."""
         return error is self or getattr(error, "_first", None) is self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -335,7 +335,7 @@ class DriverError(Shown, Error, RuntimeError):
 
 
 def _restored(kind: type[DriverError], args: tuple[Any, ...], state: dict[str, Any]) -> DriverError:
-    """An error as it was, without what its constructor makes of its arguments."""
+    """Return an error as it was, without what its constructor makes of its arguments."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)

@@ -188,7 +188,7 @@ class GraphBackend(RecordingPort):
         return node.capture.pointer
 
     def chain_for(self, node):
-        """The chain of captures that a node continues: it comes after the last one there, or after nothing.
+        """Return the chain of captures that a node continues: it comes after the last one there, or after nothing.
 
         What libraries keep by stream is that of one body at a time, as on streams: see `cuda_graphs.CaptureStream`.
         Where there are as many chains as a place has streams, the node comes after the one that waited for the longest.

@@ -268,7 +268,7 @@ class LanePort(Port):
         return False
 
     def next_lane(self, place, kind):
-        """An idle lane if the next one is, a new one while there are few, else the next that is not open."""
+        """Return an idle lane if the next one is, a new one while there are few, else the next that is not open."""
         pool: LanePool = self.pools[place * KINDS + kind]
         if pool is None:
             pool = self.add_pool(place, kind)

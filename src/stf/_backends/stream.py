@@ -71,7 +71,7 @@ class StreamBackend(LanePort):
         return 0
 
     def make_stream(self, place):
-        """A new stream of the driver's, or the caller's own."""
+        """Return a new stream of the driver's, or the caller's own."""
         if self.captured and place == 0:  # for nodes of the graph; the device is that of its first stream
             first: Lane = self.lanes[self.start_event >> LANE_SHIFT]
             return self.driver.stream_create(self.device_at(first.place))
@@ -84,7 +84,7 @@ class StreamBackend(LanePort):
         return self.driver.stream_create_in(device, pointer)
 
     def device_at(self, place):
-        """The driver's number of the device that streams for a place are of."""
+        """Return the driver's number of the device that streams for a place are of."""
         device: cython.int = self.devices[place]
         return self.driver.home if device < 0 else device
 

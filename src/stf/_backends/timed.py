@@ -57,7 +57,7 @@ class TimedBackend(StreamBackend):
         return 0
 
     def take(self):
-        """What is known to have run since the last call: (what, device, kind of lane, start, end), in ns."""
+        """Return what is known to have run since the last call: (what, device, kind of lane, start, end), in ns."""
         reported, self.reported = self.reported, []
         spans, self.spans = self.spans, []
         if spans:
@@ -71,7 +71,7 @@ class TimedBackend(StreamBackend):
         return reported
 
     def shutdown(self):
-        """The driver goes, and with it the stamps: read them all."""
+        """Return the driver goes, and with it the stamps: read them all."""
         last = EventSet()
         self.tails(last)
         self.wait(last, -1.0)

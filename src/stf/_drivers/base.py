@@ -15,7 +15,7 @@ from stf._port.links import MEMORY, SAME_PLACE
 
 
 def address_of(array):
-    """The address of NumPy's array; other ways to ask may crash where memory runs out."""
+    """Return the address of NumPy's array; other ways to ask may crash where memory runs out."""
     if not cython.compiled:
         return array.ctypes.data
     capsule = array.__array_struct__
@@ -123,7 +123,7 @@ class Driver:
         raise NotImplementedError
 
     def query(self, stream, sequence):
-        """Whether `stream` has passed `sequence`, as far as can be found out without waiting."""
+        """Return whether `stream` has passed `sequence`, as far as can be found out without waiting."""
         return self.completed(stream) >= sequence
 
     def synchronize(self, stream, sequence, timeout_s):
@@ -155,7 +155,10 @@ class Driver:
         raise NotImplementedError
 
     def may_use(self, device, other, address, nbytes, owner):
-        """Whether work on `device` may use memory of `other`: 0 no, 1 yes, 2 yes, and `pin` has one user more."""
+        """Return whether work on `device` may use memory of `other`.
+
+        0 no, 1 yes, 2 yes, and `pin` has one user more.
+        """
         return 1
 
     def pin(self, address, nbytes, owner, lasting=False):
@@ -261,7 +264,7 @@ class Driver:
         return ()
 
     def handle(self, stream):
-        """The driver's own object for a stream."""
+        """Return the driver's own object for a stream."""
         return stream
 
     def owns_thread(self, ident):

@@ -40,7 +40,10 @@ plans: dict[tuple[Any, ...], Plan] = {}
 def plan_copy(
     shape: tuple[int, ...], target_strides: tuple[int, ...], source_strides: tuple[int, ...], itemsize: int
 ) -> Plan:
-    """What `make_plan` returns, kept where it is short: an array against its direction takes a call per element."""
+    """Return what `make_plan` returns, kept where it is short.
+
+    An array against its direction takes a call per element.
+    """
     key = (shape, target_strides, source_strides, itemsize)
     plan = plans.get(key)
     if plan is None:
@@ -122,7 +125,7 @@ def merged(axes: list[Axis], itemsize: int) -> list[Axis]:
 
 
 def choose(axes: list[Axis], width: int) -> tuple[Axis, Axis]:
-    """The axes for rows and slices that leave the fewest calls."""
+    """Return the axes for rows and slices that leave the fewest calls."""
     best = (ONE, ONE)
     for rows in axes:
         if fits_rows(rows, width):
@@ -132,12 +135,12 @@ def choose(axes: list[Axis], width: int) -> tuple[Axis, Axis]:
 
 
 def fits_rows(axis: Axis, width: int) -> bool:
-    """Whether rows of `width` bytes may be as far apart as an axis says."""
+    """Return whether rows of `width` bytes may be as far apart as an axis says."""
     return width <= axis.target <= MAX_PITCH and width <= axis.source <= MAX_PITCH
 
 
 def fits_slices(axis: Axis, rows: Axis) -> bool:
-    """Whether slices may be as far apart as an axis says."""
+    """Return whether slices may be as far apart as an axis says."""
     return all(
         step >= rows.extent * pitch and step % pitch == 0
         for step, pitch in ((axis.target, rows.target), (axis.source, rows.source))

@@ -121,7 +121,7 @@ class CpuDriver(QueueDriver):
 
 
 def array_at(address, shape, strides, dtype):
-    """A NumPy array over raw memory; `strides` in bytes, of either sign. The caller keeps the memory alive."""
+    """Return a NumPy array over raw memory; `strides` in bytes, of either sign. The caller keeps the memory alive."""
     import ctypes
 
     low = high = 0

@@ -57,7 +57,7 @@ def plan_fill(
 
 
 def word_size(shape: tuple[int, ...], strides: tuple[int, ...], pattern: bytes, alignment: int) -> int:
-    """The widest word that all elements are made of; the narrowest that repeats, where one does."""
+    """Return the widest word that all elements are made of; the narrowest that repeats, where one does."""
     steps = [step for n, step in zip(shape, strides, strict=True) if n > 1]
     able = [u for u in UNITS if alignment % u == 0 and all(step % u == 0 for step in [*steps, len(pattern)])]
     repeating = [u for u in able if pattern == pattern[:u] * (len(pattern) // u)]
@@ -95,5 +95,5 @@ def runs(
 
 
 def by_height(rows: Axis, slices: Axis) -> tuple[Axis, Axis]:
-    """The longer of two axes first: there are rectangles, but no blocks, to be set in one call."""
+    """Return the longer of two axes first: there are rectangles, but no blocks, to be set in one call."""
     return (slices, rows) if slices.extent > rows.extent else (rows, slices)

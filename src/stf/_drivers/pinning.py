@@ -76,7 +76,7 @@ class Table:
         self.changed = Turns()
 
     def overlapping(self, start: int, end: int) -> list[Pin]:
-        """The ranges that have memory in common with another one, which is not empty."""
+        """Return the ranges that have memory in common with another one, which is not empty."""
         first = max(bisect_right(self.starts, start) - 1, 0)
         found = [self.pins[at] for at in self.starts[first : bisect_left(self.starts, end)]]
         return [pin for pin in found if pin.end > start]
@@ -98,7 +98,7 @@ class Table:
             self.changed.wait()
 
     def known(self, start: int, end: int) -> list[Pin]:
-        """The pins that have memory in common with a range, those too that come or go just now."""
+        """Return the pins that have memory in common with a range, those too that come or go just now."""
         changing = [one.pin for one in self.changing if one.pin is not None and one.start < end and start < one.end]
         return [*self.overlapping(start, end), *changing]
 
@@ -350,17 +350,17 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
 
 
 def is_array(thing: Any) -> bool:
-    """Whether something says where its memory is, as NumPy's arrays do."""
+    """Return whether something says where its memory is, as NumPy's arrays do."""
     return isinstance(thing, np.ndarray) or hasattr(thing, "__array_interface__")
 
 
 def is_of_another(pin: Pin, owner: Any) -> bool:
-    """Whether a range was registered for memory that has gone since: another object is at its addresses now."""
+    """Return whether a range was registered for memory that has gone since: another object is at its addresses now."""
     return not pin.lasts and bool(pin.users) and root_of(pin.owner) is not root_of(owner)
 
 
 def root_of(owner: Any) -> Any:
-    """The object that an array has its memory of, through views of views."""
+    """Return the object that an array has its memory of, through views of views."""
     while isinstance(getattr(owner, "base", None), np.ndarray):
         owner = owner.base
     base = getattr(owner, "base", None)
@@ -369,7 +369,7 @@ def root_of(owner: Any) -> Any:
 
 
 def holds_memory(root: Any) -> bool:
-    """Whether memory that an array has of an object stays where it is as long as that object lives."""
+    """Return whether memory that an array has of an object stays where it is as long as that object lives."""
     if hasattr(root, "_stf_owner"):
         return root._stf_owner is not None
     kind = type(root)

@@ -36,7 +36,7 @@ class Op:
 
 
 def is_called_off(keep):
-    """Whether a copy, whose turn has come, is not to be done: see `Driver.copy`."""
+    """Return whether a copy, whose turn has come, is not to be done: see `Driver.copy`."""
     return len(keep) > 2 and keep[2]() is not None
 
 
@@ -251,7 +251,7 @@ class QueueDriver(Driver):
         return 0
 
     def take_mark(self, lane, sequence):
-        """A mark, which a stream has ready: the end of a task must not fail for want of memory."""
+        """Return a mark, which a stream has ready: the end of a task must not fail for want of memory."""
         op = lane.mark
         if op is None:
             op = make_op(RECORD, None)
@@ -380,7 +380,7 @@ class QueueDriver(Driver):
         return 0
 
     def reach(self, stream, sequence):
-        """A stream gets to a mark: let go who waits for it. False if a worker must see to it."""
+        """Return a stream gets to a mark: let go who waits for it. False if a worker must see to it."""
         stream.completed = sequence
         if stream.waiters is not None:
             self.wake(stream)
@@ -473,7 +473,7 @@ class QueueDriver(Driver):
         return 0
 
     def take(self):
-        """The stream that a worker serves next, or None."""
+        """Return the stream that a worker serves next, or None."""
         stream = self.first_ready
         if stream is None:
             return None

@@ -24,7 +24,7 @@ class Data:
     """The engine's record of one logical data: its layout, its home and its current version."""
 
     def label(self):
-        """What messages call it: ``'X'`` or ``data 3``."""
+        """Return what messages call it: ``'X'`` or ``data 3``."""
         return f"'{self.name}'" if self.name else f"data{self.id}"
 
     def layout_at(self, place):
@@ -39,7 +39,7 @@ class Data:
 
 
 def make_data(engine, ident, layout, name, token, scope):
-    """A data that has no replica yet."""
+    """Return a data that has no replica yet."""
     data: Data = Data.__new__(Data)
     data.engine = engine
     data.id = ident
@@ -169,11 +169,11 @@ class DataHandle:
         return make_access(self, RW, data_place)
 
     def place_code(self, data_place):
-        """The engine's number of a data place; the API overrides it."""
+        """Return the engine's number of a data place; the API overrides it."""
         return int(data_place)
 
     def __copy__(self):
-        """The data itself: a handle is what its user holds of it."""
+        """Return the data itself: a handle is what its user holds of it."""
         return self
 
     def __deepcopy__(self, memo):
@@ -203,7 +203,7 @@ class Access:
     """How a task uses a data: a mode and a data place. Made by ``lX.read()`` and its like."""
 
     def __copy__(self):
-        """The access itself, which never changes."""
+        """Return the access itself, which never changes."""
         return self
 
     def __reduce_ex__(self, protocol):
@@ -260,7 +260,7 @@ def must_be_writeable(data: Data, what):
 
 
 def accumulate_access(handle, op, data_place=None):
-    """An access that commutes with others of the same `op`; `op` fills a partial and combines two."""
+    """Return an access that commutes with others of the same `op`; `op` fills a partial and combines two."""
     if handle.core.token:
         raise TypeError(f"{handle.core.describe()} has no content to accumulate into; open it with rw()")
     op.must_suit(handle.core)

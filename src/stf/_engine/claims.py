@@ -19,7 +19,7 @@ NOTHING_RAN = (
 
 
 def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Version):
-    """The rare states of a data: released, split, frozen, or with partial results of a reduction.
+    """Return the rare states of a data: released, split, frozen, or with partial results of a reduction.
 
     Return whether the task has to wait until the thread that has lent the data unfreezes them.
     """
@@ -112,7 +112,10 @@ def inside(engine: EngineState, thread, waits_for_one=False):
 
 
 def recorded_description(engine: EngineState, thread):
-    """What the thread records, in which the host can wait for nothing; None if it records nothing of the kind."""
+    """Return what the thread records, in which the host can wait for nothing.
+
+    None if it records nothing of the kind.
+    """
     scope, gathering = engine.scope, engine.gathering
     if scope.thread == thread:
         return scope.description
@@ -120,7 +123,7 @@ def recorded_description(engine: EngineState, thread):
 
 
 def runs_inline(engine: EngineState, thread):
-    """Whether the thread runs a body that enqueues work where it was submitted."""
+    """Return whether the thread runs a body that enqueues work where it was submitted."""
     task = engine.last_open
     while task is not None:
         if task.runs_in_call and task.thread == thread:
@@ -173,7 +176,7 @@ def join_duplicates(engine: EngineState, task: TaskCore):
 
 
 def joined_mode_of(task: TaskCore, data: Data):
-    """The mode of all accesses of a task to a data."""
+    """Return the mode of all accesses of a task to a data."""
     mode = 0
     for item in task.uses:
         use: Access = item
@@ -183,11 +186,11 @@ def joined_mode_of(task: TaskCore, data: Data):
 
 
 def resolved(engine: EngineState, task: TaskCore, access: Access):
-    """The data place that an access means."""
+    """Return the data place that an access means."""
     return engine.place(task.where).memory if access.place == AFFINE else access.place
 
 
 def runs_body(engine: EngineState, thread):
-    """Whether the thread runs the body of a task of this engine."""
+    """Return whether the thread runs the body of a task of this engine."""
     task = host_waits.RUNNING.get(thread)
     return (task is not None and task.engine is engine) or runs_inline(engine, thread)

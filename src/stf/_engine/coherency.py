@@ -77,7 +77,7 @@ class Pool:
         self.order = EvictionOrder() if limit else None
 
     def live(self):
-        """How many bytes there are at the place, those that are about to go among them."""
+        """Return how many bytes there are at the place, those that are about to go among them."""
         return self.used + self.leaving_bytes
 
     def leave(self, event, nbytes):
@@ -87,11 +87,11 @@ class Pool:
         return 0
 
     def spares(self, nbytes):
-        """Whether memory that is given up is to be kept, for now."""
+        """Return whether memory that is given up is to be kept, for now."""
         return self.limit == 0 and 0 < nbytes <= self.most_spare
 
     def find_spare(self, nbytes):
-        """Where spare memory of a size is that was given up first; -1 if there is none."""
+        """Return where spare memory of a size is that was given up first; -1 if there is none."""
         i: cython.int
         for i in range(len(self.spare)):
             if cython.cast(Replica, self.spare[i]).layout.nbytes == nbytes:
@@ -233,7 +233,7 @@ class Coherency:
         return 0
 
     def interface_copy(self, data: Data, version: Version, source: Replica, target: Replica):
-        """A copy by a custom data interface; it may fail, and then the content is poisoned."""
+        """Return a copy by a custom data interface; it may fail, and then the content is poisoned."""
         outcome = derived_outcome([] if version.outcome is None else [version.outcome], True)
         version.outcome = outcome
         asked = self.asking
@@ -263,14 +263,14 @@ class Coherency:
         return self.note("copy", data, source, target, nbytes, number, before)
 
     def count_of(self, pair):
-        """The count of the copies between two places."""
+        """Return the count of the copies between two places."""
         count: CopyCount = self.copies.get(pair)
         if count is None:
             self.copies[pair] = count = CopyCount(pair)
         return count
 
     def copy_counts(self):
-        """How many copies there were, and of how many bytes, by (source, target)."""
+        """Return how many copies there were, and of how many bytes, by (source, target)."""
         found = {}
         for pair, item in self.copies.items():
             count: CopyCount = item
@@ -561,7 +561,7 @@ class Coherency:
         return 0
 
     def is_free_to_go(self, version: Version, replica: Replica):
-        """Whether the last use of a replica does not wait for this very thread, which may run a body."""
+        """Return whether the last use of a replica does not wait for this very thread, which may run a body."""
         last = EventSet()
         self.add_uses(version, replica, last)
         return self.ends(last)
@@ -575,7 +575,7 @@ class Coherency:
         return 0
 
     def ends(self, events: EventSet):
-        """Whether this thread could wait for `events`."""
+        """Return whether this thread could wait for `events`."""
         return host_waits.ends(self.port, events)
 
     def spill(self, data: Data, version: Version, replica: Replica):
@@ -699,7 +699,7 @@ class Coherency:
         self.pools.append(Pool(place))
 
     def used_at(self, name):
-        """How many bytes are allocated at the place of a name; 0 if there is none."""
+        """Return how many bytes are allocated at the place of a name; 0 if there is none."""
         pools = [cython.cast(Pool, pool) for pool in self.pools]
         return sum([pool.used for pool in pools if self.places[pool.place].name == name])
 
@@ -750,7 +750,7 @@ class InterfaceCopy:
 
 
 def spare_on_host(version: Version):
-    """The replica in host memory that is not the user's own; None if there is none."""
+    """Return the replica in host memory that is not the user's own; None if there is none."""
     for item in version.replicas:
         replica: Replica = item
         if replica.place == 0 and not replica.home:

@@ -45,7 +45,10 @@ class Engine(EngineState):
         return 0
 
     def to_ask(self, task):
-        """What records by itself and has a say before a task begins; None if there is nothing, or it just takes it."""
+        """Return what records by itself and has a say before a task begins.
+
+        None if there is nothing, or it just takes it.
+        """
         gathering: Gathering = self.gathering
         return (
             None if gathering is None or gathering.takes(task, self.scope, self.dropped, self.deferred) else gathering
@@ -188,11 +191,14 @@ class Engine(EngineState):
     # -- handles -----------------------------------------------------------------------------------------------
 
     def is_done(self, event):
-        """Whether the task that ends with an event has run."""
+        """Return whether the task that ends with an event has run."""
         return self.closed is not None or self.root.done(event)
 
     def is_ready(self, data):
-        """Whether the content of a data is there, or known to be spoilt: nobody who reads it where it is would wait."""
+        """Return whether the content of a data is there, or known to be spoilt.
+
+        Nobody who reads it where it is would wait.
+        """
         version = data.version
         if version.valid == 0 and not data.token and version.outcome is None:
             return False
@@ -203,7 +209,7 @@ class Engine(EngineState):
         return all([self.is_done(event) for event in version.writers.tolist()])
 
     def tails(self):
-        """The events of all that was submitted so far."""
+        """Return the events of all that was submitted so far."""
         events = EventSet()
         self.enter()
         try:
@@ -258,7 +264,7 @@ class Engine(EngineState):
         return self.wait_events(tails, timeout_s)
 
     def fence(self, task: TaskCore):
-        """The events of all work so far."""
+        """Return the events of all work so far."""
         tails = EventSet()
         self.enter()
         try:
@@ -318,7 +324,7 @@ class Engine(EngineState):
         return isinstance(reason, thread_turns.CameBetweenError)
 
     def is_quiet(self):
-        """Whether nothing is open and no body runs, here or in another engine."""
+        """Return whether nothing is open and no body runs, here or in another engine."""
         is_idle: cython.bint = host_waits.open_tasks == 0 and host_waits.running_bodies == 0
         return is_idle and self.closed is None and not self.scope.records
 
@@ -497,7 +503,7 @@ class Engine(EngineState):
         return 0
 
     def cancel(self, task: TaskCore):
-        """A task that could not start: its claims go back; return the event of what it already caused."""
+        """Return a task that could not start: its claims go back; return the event of what it already caused."""
         event = 0
         if task.state == OPEN:
             task.state = NEW

@@ -36,7 +36,7 @@ class Failure:
 
     @classmethod
     def of(cls, task, exception, delivered=False):
-        """The failure of a task."""
+        """Return the failure of a task."""
         return cls(task.label(), task.call_site, exception, task.written(), delivered, task.id)
 
     def is_own(self, task):
@@ -48,7 +48,7 @@ class Failure:
         self.was_delivered, self.delivered = self.delivered, True
 
     def describe(self):
-        """Who failed, where and with what."""
+        """Return who failed, where and with what."""
         return f"{self.name()} failed with {self.kind}: {text_of(self.exception)}"
 
     def tell(self, observer, task_id, skipped):
@@ -59,7 +59,7 @@ class Failure:
             observer.failed(task_id, f"{self.kind}: {text_of(self.exception)}", raised_at(self.exception))
 
     def name(self):
-        """The task and its line."""
+        """Return the task and its line."""
         return f"task {self.label} ({self.site})" if self.site else f"task {self.label}"
 
     def accept(self):
@@ -78,7 +78,7 @@ class Failure:
             self.exception = without_frames(self.exception)
 
     def error(self, alike=()):
-        """The exception that reports this failure, and others that are `alike`."""
+        """Return the exception that reports this failure, and others that are `alike`."""
         if self.skipped:
             return self.chain(
                 f"{self.skipped} was skipped, since it reads what is poisoned: {self.describe()}; {REMEDY}"
@@ -101,7 +101,7 @@ class Failure:
         return type(self.exception), raised_at(self.exception) or text_of(self.exception)
 
     def error_of_reader(self, reader, data):
-        """The exception of a task that needs what the failed one was to write."""
+        """Return the exception of a task that needs what the failed one was to write."""
         return self.chain(f"task {reader} reads {data}, which is poisoned: {self.describe()}; {REMEDY}")
 
     def chain(self, message):
@@ -141,7 +141,7 @@ class EventCancellation(Cancellation):
 
 
 def description_of_cancelled(cancelled):
-    """Which tasks were cancelled, and how many of each; the first few by name."""
+    """Return which tasks were cancelled, and how many of each; the first few by name."""
     counts = collections.Counter(failure.name() for failure in cancelled)
     names = [name if count == 1 else f"{name}, {count} times" for name, count in list(counts.items())[:NAMED]]
     more = sum(list(counts.values())[NAMED:])
@@ -150,7 +150,7 @@ def description_of_cancelled(cancelled):
 
 
 def text_of(exception):
-    """What an exception says; its ``__str__`` is the user's, and may itself fail."""
+    """Return what an exception says; its ``__str__`` is the user's, and may itself fail."""
     try:
         return str(exception)
     except Exception as error:
@@ -158,7 +158,7 @@ def text_of(exception):
 
 
 def poisoned_text(labels, who):
-    """Which data are poisoned, and what to do."""
+    """Return which data are poisoned, and what to do."""
     names = list(dict.fromkeys(labels))
     is_long = len(names) > 2 * NAMED
     named = f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more" if is_long else ", ".join(names)
@@ -184,7 +184,7 @@ def raise_failures(failures):
 
 
 def number_of(failure):
-    """The number of the task that failed."""
+    """Return the number of the task that failed."""
     return failure.number
 
 
@@ -200,7 +200,7 @@ def description_of_kinds(kinds):
 
 
 def without_frames(exception):
-    """An exception of the same kind that says the same; its traceback is a note."""
+    """Return an exception of the same kind that says the same; its traceback is a note."""
     try:
         twin = copy.copy(exception)
     except Exception:  # its constructor takes something else than what it keeps

@@ -25,7 +25,7 @@ class Suspects:
         self.engine = engine
 
     def on(self, device):
-        """The tasks that may have been in flight on a device of the driver, the last ones first; -1: on any."""
+        """Return the tasks that may have been in flight on a device of the driver, the last ones first; -1: on any."""
         engine = self.engine
         asking = [engine.coherency.asking] if engine.coherency.asking is not None else []
         begun = [task for task in asking + engine.opened() if self.is_there(task.where, device)]
@@ -45,7 +45,7 @@ class Suspects:
             calls.give_up()
 
     def is_in_flight(self, event, device):
-        """Whether an event on a device is not known to be complete."""
+        """Return whether an event on a device is not known to be complete."""
         place = self.engine.root.place_in_flight(event)
         return place >= 0 and self.is_there(place, device)
 
@@ -55,7 +55,7 @@ class Suspects:
 
 
 def outermost(data):
-    """What is known of a data outside of all recordings, which nothing runs for."""
+    """Return what is known of a data outside of all recordings, which nothing runs for."""
     version = data.version
     while version.parent is not None:
         version = version.parent

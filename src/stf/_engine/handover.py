@@ -61,7 +61,7 @@ def retire_everything(engine: Engine):
 
 
 def device_tails(engine: Engine):
-    """The last events of all devices, and of nodes of a graph that the host is called by."""
+    """Return the last events of all devices, and of nodes of a graph that the host is called by."""
     tails = EventSet()
     engine.gate.enter()
     try:
@@ -83,7 +83,7 @@ def signal_stream(engine: Engine, place, events: EventSet, pointer, owners):
 
 
 def stream_after(engine: Engine, place, events: EventSet):
-    """The driver's stream on which `events` are complete from here on."""
+    """Return the driver's stream on which `events` are complete from here on."""
     slot = open_slot(engine, place, events)
     try:
         return engine.root.stream(slot)
@@ -92,7 +92,10 @@ def stream_after(engine: Engine, place, events: EventSet):
 
 
 def open_slot(engine: Engine, place, events: EventSet):
-    """A slot after `events`, when all that stands before it was given to the device: bodies on the host have run."""
+    """Return a slot after `events`, when all that stands before it was given to the device.
+
+    Bodies on the host have run.
+    """
     engine.gate.enter()
     try:
         slot = engine.root.begin(place, events, COMPUTE)
@@ -116,7 +119,7 @@ def close_slot(engine: Engine, slot):
 
 
 def come_after(engine: Engine, place, pointer):
-    """The event after what is on a caller's stream now."""
+    """Return the event after what is on a caller's stream now."""
     slot = engine.root.begin(place, EventSet(), COMPUTE)
     try:
         engine.root.callers.wait_on(slot, pointer)

@@ -38,7 +38,7 @@ def delist(engine):
 
 
 def living_engines():
-    """The engines that there are."""
+    """Return the engines that there are."""
     return [engine for engine in [reference() for reference in list(ENGINES.values())] if engine is not None]
 
 
@@ -93,7 +93,7 @@ class Callback:
         return self.task.call_site
 
     def label(self):
-        """What messages call its task."""
+        """Return what messages call its task."""
         return self.task.label()
 
     def works_on(self, data):
@@ -129,7 +129,7 @@ def wait(port, events):
 
 
 def wait_for(port, events, task):
-    """What `wait` does, for a task that is to begin then, unless that is None."""
+    """Return what `wait` does, for a task that is to begin then, unless that is None."""
     events_port: Port = port
     thread = PyThread_get_thread_ident()
     if not is_waited_for(thread):
@@ -210,7 +210,7 @@ def settles(port, events: EventSet):
 
 
 def ends(port, events: EventSet):
-    """Whether this thread could wait for `events` at all."""
+    """Return whether this thread could wait for `events` at all."""
     thread = PyThread_get_thread_ident()
     if not is_waited_for(thread):
         return True
@@ -226,17 +226,17 @@ def ends(port, events: EventSet):
 
 
 def is_waited_for(thread):
-    """Whether others may wait for what a thread is inside of: a body, or tasks that it holds open."""
+    """Return whether others may wait for what a thread is inside of: a body, or tasks that it holds open."""
     return thread in RUNNING or (open_tasks > 0 and len(held_by(thread)) > 0)
 
 
 def held_by(thread):
-    """The tasks that a thread holds open, in whatever context."""
+    """Return the tasks that a thread holds open, in whatever context."""
     return [task for engine in living_engines() for task in engine.opened() if task.thread == thread]
 
 
 def is_endless(thread):
-    """Whether the wait that a thread has noted is, by way of others' waits, one for itself."""
+    """Return whether the wait that a thread has noted is, by way of others' waits, one for itself."""
     seen = {thread}
     queue = [thread]
     while queue:
@@ -251,7 +251,7 @@ def is_endless(thread):
 
 
 def describe(thread, task):
-    """What to say of a wait that would never end."""
+    """Return what to say of a wait that would never end."""
     who = "this wait" if task is None else f"task {task.label()}"
     outer = RUNNING.get(thread)
     if isinstance(outer, Callback):

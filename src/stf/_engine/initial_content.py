@@ -65,7 +65,10 @@ def adds_in_place(engine: EngineState, task: TaskCore, use: Access):
 
 
 def in_place(task: TaskCore, use: Access):
-    """The access of a task that accumulates as one that reads and writes; in the place of the one that it was given."""
+    """Return the access of a task that accumulates as one that reads and writes.
+
+    In the place of the one that it was given.
+    """
     mine: Access = make_access_like(use, RW)
     mine.op = None
     task.uses = tuple([mine if item is use else item for item in task.uses])

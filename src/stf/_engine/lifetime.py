@@ -95,7 +95,7 @@ def _end(context: Any) -> None:
 
 
 def _is_collecting() -> bool:
-    """Whether the cyclic collector is at work."""
+    """Return whether the cyclic collector is at work."""
     return next(reversed(_phases), "stop") == "start"
 
 
@@ -131,12 +131,12 @@ class _Failed:
 
 
 def user_of(resources: Any) -> Any:
-    """A context on these that nobody finalized; None if there is none."""
+    """Return a context on these that nobody finalized; None if there is none."""
     return next((context for context in _unfinished() if context._resources is resources), None)
 
 
 def _unfinished() -> set[Any]:
-    """The contexts that nobody finalized."""
+    """Return the contexts that nobody finalized."""
     living = [reference() for reference in list(live.values())]
     return {*_orphans, *(context for context in living if context is not None)}
 

@@ -53,7 +53,7 @@ def check_inputs(engine: EngineState, task: TaskCore):
 
 
 def poison_of(task: TaskCore):
-    """The failure that spoils an input of a task, as far as is known; None if there is none."""
+    """Return the failure that spoils an input of a task, as far as is known; None if there is none."""
     for item in task.inputs or ():
         failure = item.failed()
         if failure is not None:
@@ -118,7 +118,7 @@ def tell_again(engine: EngineState, failure, skipped):
 
 
 def spoilt_in(scope):
-    """What tasks of a recording were to write that were skipped, and no task of it wrote: data and versions."""
+    """Return what tasks of a recording were to write that were skipped, and no task of it wrote: data and versions."""
     found = []
     for item in scope.touched:
         data: Data = item
@@ -131,7 +131,7 @@ def spoilt_in(scope):
 
 
 def poisoned_inputs(task: TaskCore, failure):
-    """What the task reads and `failure` spoilt; the copy to its place may have an outcome of its own since."""
+    """Return what the task reads and `failure` spoilt; the copy to its place may have an outcome of its own since."""
     spoilt = []
     for item in task.uses:
         use: Access = item
@@ -174,7 +174,7 @@ def refuse_blocking(task: TaskCore, scope):
 
 
 def take_failures(engine: EngineState):
-    """What failed and was not told yet."""
+    """Return what failed and was not told yet."""
     taken = []
     while engine.failures:
         failure = engine.failures.pop(0)
@@ -192,5 +192,5 @@ def take_failure(engine: EngineState, failure):
 
 
 def derive(engine: EngineState, task: TaskCore):
-    """The outcome of what a task computes from inputs that may still fail."""
+    """Return the outcome of what a task computes from inputs that may still fail."""
     return derived_outcome(task.inputs)

@@ -34,7 +34,7 @@ class QueuedBody:
         return 0
 
     def again(self, values, rebinding):
-        """A call of the same body, to be run once: a recorded body runs in every launch."""
+        """Return a call of the same body, to be run once: a recorded body runs in every launch."""
         call: QueuedBody = QueuedBody.__new__(QueuedBody)
         self.copy_to(call)
         call.body = self.body if rebinding is None or self.make is None else self.make(rebinding)
@@ -89,7 +89,7 @@ class QueuedBody:
         return failure
 
     def failure_of(self, error):
-        """What the engine tells of an error; whatever happens, others must not wait for this call for ever."""
+        """Return what the engine tells of an error; whatever happens, others must not wait for this call for ever."""
         engine: EngineState = self.engine
         try:
             failure = Failure.of(self.task, error)
@@ -236,7 +236,7 @@ class FoldCall(QueuedBody):
 
 
 def fold_call(task: TaskCore, body):
-    """A late call that folds partial results."""
+    """Return a late call that folds partial results."""
     call: FoldCall = FoldCall.__new__(FoldCall)
     call.adopt(task)
     call.body = body

@@ -53,7 +53,7 @@ def is_plain(engine, data):
 
 
 def is_free(data, version):
-    """Whether one task wrote the content, surely and in one place, and nobody has looked at it or holds it."""
+    """Return whether one task wrote the content, surely and in one place, and nobody has looked at it or holds it."""
     return (
         version.valid == 1
         and version.writers.count == 1
@@ -68,7 +68,7 @@ def is_free(data, version):
 
 
 def only_replica(version):
-    """The replica that has the content."""
+    """Return the replica that has the content."""
     for item in version.replicas:
         replica: Replica = item
         if replica.state != INVALID:

@@ -24,7 +24,7 @@ def add(engine: EngineState, cache, recording):
 
 
 def known(engine: EngineState):
-    """The caches that live."""
+    """Return the caches that live."""
     engine.gate.enter()
     try:
         return list(engine.caches)

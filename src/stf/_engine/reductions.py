@@ -23,7 +23,7 @@ class Partial:
 
 
 def provide_partial(engine: EngineState, task: TaskCore, index, use: Access, place):
-    """A partial that no open task uses: one at rest, else a new one, else the one that is free the soonest."""
+    """Return a partial that no open task uses: one at rest, else a new one, else the one that is free the soonest."""
     version = use.core.version
     partials = [] if version.partials is None else version.partials
     here = [p for p in partials if p.replica.place == place and not p.open]
@@ -251,7 +251,7 @@ def drop_after(engine: EngineState, version: Version, replicas, event):
 
 
 def combining_task(engine: EngineState, data: Data, data_place):
-    """The internal task that folds partials."""
+    """Return the internal task that folds partials."""
     use: Access = Access.__new__(Access)
     use.data = None
     use.core = data
@@ -273,7 +273,7 @@ def combining_task(engine: EngineState, data: Data, data_place):
 
 
 def stage_partial(engine: EngineState, task: TaskCore, partial: Partial, staged):
-    """A partial where it is combined; what is allocated for that is added to `staged`."""
+    """Return a partial where it is combined; what is allocated for that is added to `staged`."""
     place = engine.place(task.where).memory
     engine.port.join(task.slot, partial.events)
     if partial.replica.place == place:
@@ -289,7 +289,7 @@ def stage_partial(engine: EngineState, task: TaskCore, partial: Partial, staged)
 
 
 def place_of_replica(engine: EngineState, data_place):
-    """An execution place whose affine memory is `data_place`."""
+    """Return an execution place whose affine memory is `data_place`."""
     found = [place.number for place in engine.places if place.number and place.memory == data_place]
     return found[0] if found else 0
 

@@ -77,7 +77,7 @@ def fold(engine: EngineState, data: Data):
 
 
 def is_dirty(data: Data):
-    """Whether the user's memory lacks what tasks computed, and wants it."""
+    """Return whether the user's memory lacks what tasks computed, and wants it."""
     return data.home is not None and data.write_back and data.home.state == INVALID and data.version.valid > 0
 
 
@@ -169,7 +169,7 @@ def undrop(engine: EngineState, data: Data):
 
 
 def is_of_user(data: Data):
-    """Whether a data's memory is its user's alone: it was dropped, and so was what it was cut from."""
+    """Return whether a data's memory is its user's alone: it was dropped, and so was what it was cut from."""
     whole: Data = tiles.whole(data)
     if not data.is_dropped or data.private or data.released or data.home is None or whole.home is None:
         return False
@@ -396,7 +396,7 @@ def freeze(engine: EngineState, data: Data, mode, holds):
 
 
 def frozen_replica(engine: EngineState, data: Data, place, mode):
-    """A valid replica at `place` and the events after which it may be used."""
+    """Return a valid replica at `place` and the events after which it may be used."""
     version = data.version
     events = EventSet()
     slot = engine.root.begin(place, events, COMPUTE if place else HOST)
@@ -598,7 +598,10 @@ def wait_for_all(engine: EngineState):
 
 
 def is_reachable(data: Data):
-    """Whether the user can look at the home of a data once the context is gone: not for tiles of memory of ours."""
+    """Return whether the user can look at the home of a data once the context is gone.
+
+    Not for tiles of memory of ours.
+    """
     return tiles.whole(data).home is not None
 
 

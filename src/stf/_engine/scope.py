@@ -45,17 +45,20 @@ class Scope:
         self.submitted = None if parent is None else parent.submitted
 
     def takes_mine(self):
-        """Whether a task of this thread can begin in it, without a look at what is recorded elsewhere."""
+        """Return whether a task of this thread can begin in it, without a look at what is recorded elsewhere."""
         if self.thread and self.thread != PyThread_get_thread_ident():
             return False
         return not (self.runs_once and host_waits.repeated_scopes)
 
     def version_for(self, data):
-        """The version of a data that tasks of this scope use."""
+        """Return the version of a data that tasks of this scope use."""
         return data.version
 
     def replica_for(self, data, version, place, mode):
-        """The replica of a version at a place, if there is one; a recording's stands for that of the scope around."""
+        """Return the replica of a version at a place, if there is one.
+
+        A recording's stands for that of the scope around.
+        """
         return version.find(place)
 
     def allocate(self, data, replica):
@@ -97,7 +100,7 @@ class Gathering:
         self.is_abandoned = False
 
     def takes(self, task: TaskCore, scope, dropped, deferred):
-        """Whether a task becomes a part of what is gathered, and nothing else is to be thought of.
+        """Return whether a task becomes a part of what is gathered, and nothing else is to be thought of.
 
         `scope` is the innermost one; `dropped` is what users dropped, and `deferred` of that what bodies need.
         """

@@ -51,7 +51,7 @@ class EngineState:
             self.gate.leave()
 
     def add_data(self, layout, name, token):
-        """What `new_data` does, for who is inside."""
+        """Return what `new_data` does, for who is inside."""
         self.next_data += 1
         data = self.coherency.data[self.next_data] = make_data(
             self, self.next_data, layout, name, token, self.root_scope
@@ -73,13 +73,13 @@ class EngineState:
             data.version.own(replica)
 
     def all_done(self, events: EventSet):
-        """Whether all of `events` are complete."""
+        """Return whether all of `events` are complete."""
         return all(self.root.done(event) for event in events.tolist())
 
     # -- tasks and places --------------------------------------------------------------------------------------
 
     def new_task(self, kind, place):
-        """A task of the engine's own."""
+        """Return a task of the engine's own."""
         task = TaskCore()
         task.engine = self
         task.kind = kind
@@ -94,7 +94,7 @@ class EngineState:
         return 0
 
     def pending(self):
-        """How many queued bodies have not run yet."""
+        """Return how many queued bodies have not run yet."""
         return self.queued - self.ran
 
     def calls_host(self):
@@ -102,7 +102,7 @@ class EngineState:
         return self.queued > self.ran or not self.all_done(self.callbacks)
 
     def opened(self):
-        """The tasks that have begun and not ended, the last begun first."""
+        """Return the tasks that have begun and not ended, the last begun first."""
         tasks = []
         task = self.last_open
         while task is not None:
@@ -111,7 +111,7 @@ class EngineState:
         return tasks
 
     def holder_of(self, version):
-        """An open task that has a claim on the data of `version`, or None."""
+        """Return an open task that has a claim on the data of `version`, or None."""
         return next((task for task in self.opened() if task.has_claim_on(version)), None)
 
     def list_open(self, task):
@@ -152,7 +152,7 @@ class EngineState:
         self.coherency.add_pool(place.number)
 
     def place(self, number):
-        """The record of a place."""
+        """Return the record of a place."""
         return cython.cast(Place, self.places[number])
 
     def observe(self, observer):

@@ -46,7 +46,10 @@ class TaskCore:
         self.lasti = frame.f_lasti
 
     def stays_outside_recordings(self):
-        """Whether no recording can hold it: it has several streams, or works on what functions of the user's make."""
+        """Return whether no recording can hold it.
+
+        It has several streams, or works on what functions of the user's make.
+        """
         if self.outside_recordings:
             return True
         for item in self.accesses:
@@ -56,7 +59,7 @@ class TaskCore:
         return False
 
     def label(self):
-        """What messages call it.
+        """Return what messages call it.
 
         Examples
         --------
@@ -81,7 +84,7 @@ class TaskCore:
         return site_text(self.code, self.lasti)
 
     def record(self, section):
-        """What observers keep of a task, in a section: of it they make text when somebody asks.
+        """Return what observers keep of a task, in a section: of it they make text when somebody asks.
 
         The section, the id, name, kind, place, device, code and offset of the line that submitted it, the numbers of
         what it waits for, and of each access (data << 3 | mode) and the name of the data.
@@ -145,7 +148,7 @@ class TaskCore:
         return self.engine.place(self.where).name if self.where >= 0 else "auto"
 
     def position_of(self, index):
-        """Where the data of access `index` stands among the joined accesses."""
+        """Return where the data of access `index` stands among the joined accesses."""
         if self.uses is self.accesses:
             return index
         access: Access = self.accesses[index]
@@ -156,22 +159,22 @@ class TaskCore:
         raise IndexError(f"task {self.label()} was not given access {index}")
 
     def recorded_replica(self, index):
-        """What a recorded body knows of the memory of an access: a partial result is dropped soon."""
+        """Return what a recorded body knows of the memory of an access: a partial result is dropped soon."""
         replica: Replica = self.replica_at(index)
         return replica.shadow() if replica.real is None else replica.real
 
     def targets(self):
-        """The memory that a recorded body may write."""
+        """Return the memory that a recorded body may write."""
         accesses = range(len(self.accesses))
         written = [i for i in accesses if self.replica_at(i) is not None and self.joined_mode(i) != READ]
         return [self.recorded_replica(i) for i in written]
 
     def replica_at(self, index):
-        """The replica that access `index` was given."""
+        """Return the replica that access `index` was given."""
         return self.replicas[self.position_of(index)]
 
     def joined_mode(self, index):
-        """The mode of access `index`, joined with others to the same data."""
+        """Return the mode of access `index`, joined with others to the same data."""
         return cython.cast(Access, self.uses[self.position_of(index)]).mode
 
     def partials_to_fill(self):
@@ -179,15 +182,15 @@ class TaskCore:
         return [] if self.partials is None else [i for i, partial in self.partials if partial.needs_fill]
 
     def held_replicas(self):
-        """The replicas that an open task was given."""
+        """Return the replicas that an open task was given."""
         return [replica for replica in self.replicas if replica is not None]
 
     def holds(self, data: Data):
-        """Whether the task has a claim on `data`."""
+        """Return whether the task has a claim on `data`."""
         return any(use.core is data for use in cores_of(self))
 
     def has_claim_on(self, version):
-        """Whether the open task keeps others from the data of `version`."""
+        """Return whether the open task keeps others from the data of `version`."""
         for item in self.uses or ():
             use: Access = item
             if use.core.version is version:
@@ -195,7 +198,7 @@ class TaskCore:
         return False
 
     def works_on(self, data: Data):
-        """Whether the body of a queued task was given `data`."""
+        """Return whether the body of a queued task was given `data`."""
         return any([core is data for core in self.cores or ()])
 
     def joined_accesses(self):
@@ -207,7 +210,7 @@ class TaskCore:
         return ("new", "open", "ended")[self.state]
 
     def outcome_pending(self):
-        """Whether the body runs later."""
+        """Return whether the body runs later."""
         return self.outcome is not None and self.outcome.pending
 
     def state_in_body(self):
@@ -216,7 +219,7 @@ class TaskCore:
         return OPEN if self.state == ENDED and is_in_body else self.state
 
     def writes_core(self, index):
-        """Whether a queued task writes the data at `index` of `cores` (past 62 of them: as if it did)."""
+        """Return whether a queued task writes the data at `index` of `cores` (past 62 of them: as if it did)."""
         return bool((self.written_mask >> min(index, 62)) & 1)
 
     def data_nbytes(self):
@@ -240,7 +243,7 @@ if not cython.compiled:
 
 
 def cores_of(task: TaskCore):
-    """The joined accesses of a task (for cold paths)."""
+    """Return the joined accesses of a task (for cold paths)."""
     result = []
     for item in task.uses or task.accesses or ():
         use: Access = item
@@ -257,12 +260,12 @@ class UseView:
 
 
 def references(task):
-    """How many references to a task there are, and some that the calls add."""
+    """Return how many references to a task there are, and some that the calls add."""
     return sys.getrefcount(task)
 
 
 def count_own_references():
-    """What `references` says of a task that only a local variable holds."""
+    """Return what `references` says of a task that only a local variable holds."""
     task = TaskCore()
     return references(task)
 
@@ -271,7 +274,7 @@ OWN_REFERENCES = count_own_references()
 
 
 def make_access_like(access, mode):
-    """The same access with another mode."""
+    """Return the same access with another mode."""
     merged: Access = Access.__new__(Access)
     merged.data = access.data
     merged.core = access.core

@@ -139,12 +139,12 @@ def await_others(engine: EngineState):
 
 
 def gathers(scope):
-    """Whether a scope gathers the tasks of a context on graphs, until somebody waits."""
+    """Return whether a scope gathers the tasks of a context on graphs, until somebody waits."""
     return scope.records and scope.runs_once and not scope.thread
 
 
 def is_repeated(engine: EngineState):
-    """Whether the tasks of this thread are recorded, to run in every launch."""
+    """Return whether the tasks of this thread are recorded, to run in every launch."""
     scope = engine.scope
     return not scope.runs_once and scope.thread in (0, PyThread_get_thread_ident())
 
@@ -184,7 +184,7 @@ def abandon_own(engine: EngineState):
 
 
 def is_open(scope):
-    """Whether a scope is the engine's, or around it."""
+    """Return whether a scope is the engine's, or around it."""
     inner = scope.engine.scope
     while inner is not None and inner is not scope:
         inner = inner.parent
@@ -249,7 +249,7 @@ def yield_to_recorders(engine: EngineState, task: TaskCore):
 
 
 def has_to_wait(engine: EngineState, task: TaskCore):
-    """Whether what an open task reads is not there yet."""
+    """Return whether what an open task reads is not there yet."""
     i: cython.int
     port: Port = engine.root
     for i in range(len(task.uses)):
@@ -261,7 +261,7 @@ def has_to_wait(engine: EngineState, task: TaskCore):
 
 
 def is_pending(port: Port, events: EventSet):
-    """Whether one of `events` is not complete."""
+    """Return whether one of `events` is not complete."""
     i: cython.int = 0
     while i < events.count and port.done(events.items[i]):
         i += 1
@@ -269,7 +269,7 @@ def is_pending(port: Port, events: EventSet):
 
 
 def is_used_by_others(engine: EngineState, thread):
-    """Whether other threads record, launch what was recorded, or hold tasks open."""
+    """Return whether other threads record, launch what was recorded, or hold tasks open."""
     scope = engine.scope
     if scope.thread == thread:
         return False  # they wait for this one
@@ -291,7 +291,7 @@ def await_bodies(engine: EngineState, wait, *args):
 
 
 def is_awaited(engine: EngineState, thread):
-    """Whether a thread runs a body that a launch may be waiting for, which nobody records beside."""
+    """Return whether a thread runs a body that a launch may be waiting for, which nobody records beside."""
     return engine.driving > 0 and thread in host_waits.RUNNING
 
 
@@ -311,7 +311,7 @@ class Deadline:
         self.oldest, self.since = None, 0.0
 
     def is_over(self):
-        """Whether it has waited long enough."""
+        """Return whether it has waited long enough."""
         now = time.monotonic()
         if not self.is_in_body:
             if self.engine.launching:

@@ -63,27 +63,27 @@ def join(engine: EngineState, tile: Data):
 
 
 def whole(data: Data):
-    """What a data was cut from in the end; the data itself if it is no tile."""
+    """Return what a data was cut from in the end; the data itself if it is no tile."""
     while data.parent is not None:
         data = data.parent
     return data
 
 
 def is_within(data: Data, parent: Data):
-    """Whether `data` was cut from `parent`, at any depth, or is that."""
+    """Return whether `data` was cut from `parent`, at any depth, or is that."""
     while data is not None and data is not parent:
         data = data.parent
     return data is not None
 
 
 def within(engine: EngineState, parent: Data):
-    """The data that were cut from `parent`, at any depth, and live."""
+    """Return the data that were cut from `parent`, at any depth, and live."""
     found = [data for data in engine.coherency.data.values() if is_within(data, parent)]
     return [data for data in found if data is not parent and not data.released]
 
 
 def are_going(engine: EngineState, parent: Data):
-    """Whether nobody holds a tile of a data any more, but what lets go of it."""
+    """Return whether nobody holds a tile of a data any more, but what lets go of it."""
     for item in within(engine, parent):
         tile: Data = item
         is_dropped: cython.bint = tile.is_dropped or tile in engine.dropped
@@ -106,7 +106,7 @@ def unprotect(engine: EngineState, data: Data):
 
 
 def refusal(engine: EngineState, parent: Data):
-    """Which tiles of a data keep others from it, and what to do."""
+    """Return which tiles of a data keep others from it, and what to do."""
     found = within(engine, parent)
     names = ", ".join([data.label() for data in found if data.parent is parent][:3])
     names = f"({names}{', ...' if parent.tiles > 3 else ''})" if names else "that were dropped"

@@ -30,7 +30,7 @@ class Outcome:
         self.sources = sources
 
     def failed(self):
-        """The failure that spoils this content, or None as far as is known now."""
+        """Return the failure that spoils this content, or None as far as is known now."""
         global looks
         if self.failure is None and self.sources is not None:
             looks += 1
@@ -56,12 +56,12 @@ class Outcome:
 
 
 def is_open(outcome):
-    """Whether the outcome may still turn into a failure."""
+    """Return whether the outcome may still turn into a failure."""
     return outcome.pending or (outcome.failed() is None and outcome.sources is not None)
 
 
 def derived_outcome(outcomes, pending=False):
-    """The outcome of what is computed from contents with these outcomes; None if all of them are good."""
+    """Return the outcome of what is computed from contents with these outcomes; None if all of them are good."""
     sources: dict = {}
     for item in outcomes:
         outcome: Outcome = item
@@ -117,19 +117,22 @@ class Version:
         self.prune_at = PRUNE_AT
 
     def is_untouched(self):
-        """Whether no task, loan or copy of this context used the data: there is nothing to wait for at its end."""
+        """Return whether no task, loan or copy of this context used the data.
+
+        There is nothing to wait for at its end.
+        """
         return self.joined == 0 and self.readers.count == 0
 
     def may_fail(self):
-        """Whether what wrote the content may still turn out to have failed."""
+        """Return whether what wrote the content may still turn out to have failed."""
         return self.outcome is not None and self.outcome.failed() is None and is_open(self.outcome)
 
     def is_poisoned(self):
-        """Whether what wrote the content is known to have failed."""
+        """Return whether what wrote the content is known to have failed."""
         return self.outcome is not None and self.outcome.failed() is not None
 
     def find(self, place):
-        """The replica at a data place, or None."""
+        """Return the replica at a data place, or None."""
         for item in self.replicas:
             replica = cython.cast(Replica, item)
             if replica.place == place:
@@ -235,7 +238,7 @@ class Version:
 
 
 def first_version(scope):
-    """The version of a new data in the root scope."""
+    """Return the version of a new data in the root scope."""
     version: Version = Version.__new__(Version)
     if not cython.compiled:
         Version.__init__(version, scope)

@@ -119,10 +119,10 @@ def grow(events):
 
 
 def lane_of(event):
-    """The lane of an event, for people and tests."""
+    """Return the lane of an event, for people and tests."""
     return event >> LANE_SHIFT
 
 
 def sequence_of(event):
-    """The sequence number of an event on its lane."""
+    """Return the sequence number of an event on its lane."""
     return event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)

@@ -22,7 +22,7 @@ class Asked:
 
 
 def is_same(value, other):
-    """Whether values that cannot change are the same: zeros may differ in their signs."""
+    """Return whether values that cannot change are the same: zeros may differ in their signs."""
     if type(value) is not type(other):
         return False
     if type(value) in INEXACT:
@@ -35,29 +35,29 @@ def is_same(value, other):
 
 
 def is_fixed(value):
-    """Whether a value cannot change in place."""
+    """Return whether a value cannot change in place."""
     if type(value) is tuple:
         return all([is_fixed(item) for item in value])
     return type(value) in PLAIN or type(value) in INEXACT or isinstance(value, IDENTICAL) or is_scalar(value)
 
 
 def is_scalar(value):
-    """Whether a value is a scalar of NumPy's, of which nothing can be assigned."""
+    """Return whether a value is a scalar of NumPy's, of which nothing can be assigned."""
     return hasattr(value, "dtype") and hasattr(value, "tobytes") and not hasattr(value, "__setitem__")
 
 
 def are_same(values, others):
-    """Whether values of parameters are the same; what can change in place may have done so, and is not."""
+    """Return whether values of parameters are the same; what can change in place may have done so, and is not."""
     return all([is_same(one, other) for one, other in zip(values, others, strict=True)])
 
 
 def are_fixed(values):
-    """Whether no value of a launch can change in place."""
+    """Return whether no value of a launch can change in place."""
     return values is not None and all([is_fixed(value) for value in values.values()])
 
 
 def is_as_before(values, last):
-    """Whether two launches have the same values."""
+    """Return whether two launches have the same values."""
     if values is None or type(last) is not dict or len(values) != len(last):
         return False
     return all([is_same(value, last.get(name, UNKNOWN)) for name, value in values.items()])

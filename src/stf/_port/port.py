@@ -84,7 +84,7 @@ class Port:
         raise NotImplementedError
 
     def may_use(self, place, replica):
-        """Whether work at an execution place may use a replica that is elsewhere as it is."""
+        """Return whether work at an execution place may use a replica that is elsewhere as it is."""
         return True
 
     def pin(self, replica):

@@ -36,7 +36,7 @@ class Numbers:
         return 0
 
     def more(self, count):
-        """Where so many numbers are to be appended."""
+        """Return where so many numbers are to be appended."""
         if self.count + count > self.capacity:
             capacity: cython.longlong = max(2 * self.capacity, self.count + count, 8)
             items = cython.cast("int64_t*", realloc(self.items, capacity * cython.sizeof(cython.longlong)))
@@ -52,7 +52,7 @@ class Numbers:
         return 0
 
     def tolist(self):
-        """A list of them."""
+        """Return a list of them."""
         return [self.items[i] for i in range(self.count)]
 
 
@@ -102,7 +102,7 @@ class OpenNode:
         return 0 if self.needs_node(other) else self.needs.add(other)
 
     def needs_node(self, other):
-        """Whether it comes directly after another node."""
+        """Return whether it comes directly after another node."""
         i: cython.longlong
         found: cython.bint = False
         for i in range(self.needs.count):
@@ -211,30 +211,30 @@ class Program:
         return 0
 
     def operation(self, position):
-        """An operation that is no launch, by its position in `work`."""
+        """Return an operation that is no launch, by its position in `work`."""
         return self.objects[self.work.items[position] >> 3]
 
     def is_last(self, index):
-        """Whether no other node comes after one."""
+        """Return whether no other node comes after one."""
         return not self.followed.items[index]
 
     def bodies(self):
-        """What calls or captures bodies anew, for other values or other data."""
+        """Return what calls or captures bodies anew, for other values or other data."""
         known = [operation for operation in self.objects if operation is not None]
         called = [operation[1] for operation in known if operation[0] == CALL]
         captured = [operation[2] for operation in known if operation[0] == CAPTURED and operation[2] is not None]
         return called + captured + self.blocks
 
     def ends_with(self, nodes):
-        """Whether no node is last but these."""
+        """Return whether no node is last but these."""
         return all([self.followed.items[node] or node in nodes for node in range(self.count)])
 
     def needs_of(self, node):
-        """The nodes that one comes after."""
+        """Return the nodes that one comes after."""
         return [self.needs.items[i] for i in range(self.first_need.items[node], self.first_need.items[node + 1])]
 
     def routines(self):
-        """The nested programs of each node; None where the host has a step."""
+        """Return the nested programs of each node; None where the host has a step."""
         i: cython.longlong
         node: cython.longlong
         found = []
@@ -251,19 +251,22 @@ class Program:
         return found
 
     def has_launch(self, node):
-        """Whether a node that is open has the launch of a kernel."""
+        """Return whether a node that is open has the launch of a kernel."""
         return any([node.work.items[i] & 7 in (LAUNCH, VARIED) for i in range(node.work.count)])
 
     def has_ended(self):
-        """Whether any node has ended as it was meant to: what it held is free when the program was launched."""
+        """Return whether any node has ended as it was meant to: what it held is free when the program was launched."""
         return self.count > self.aborted
 
     def has_captures(self):
-        """Whether bodies were captured."""
+        """Return whether bodies were captured."""
         return any([operation is not None and operation[0] == CAPTURED for operation in self.objects])
 
     def sharing(self, adds):
-        """A program without nodes, which may take nodes of this one; it `adds` operations of its own, or does not."""
+        """Return a program without nodes, which may take nodes of this one.
+
+        It `adds` operations of its own, or does not.
+        """
         other = Program()
         other.objects = list(self.objects) if adds else self.objects  # this one must not hold those
         other.replicas, other.blocks, other.launches = self.replicas, self.blocks, self.launches
@@ -294,7 +297,10 @@ class Program:
         return self.add(node)
 
     def stays_at(self, place, memory, unread):
-        """Whether all is done at one execution place, in its memory; copies of the data `unread` do not count."""
+        """Return whether all is done at one execution place, in its memory.
+
+        Copies of the data `unread` do not count.
+        """
         node: cython.longlong
         i: cython.longlong
         for node in range(self.count):
@@ -315,12 +321,12 @@ class Program:
         return [(before, node) for node in range(self.count) for before in needs[first[node] : first[node + 1]]]
 
     def work_of(self, node):
-        """The operations of a node that are no launches, for people and tests."""
+        """Return the operations of a node that are no launches, for people and tests."""
         first, last = self.first_work.items[node], self.first_work.items[node + 1]
         return [self.operation(i) for i in range(first, last) if self.work.items[i] & 7 != LAUNCH]
 
     def contents(self):
-        """What every node does: its place, and of each operation its name and what it is of."""
+        """Return what every node does: its place, and of each operation its name and what it is of."""
         i: cython.longlong
         node: cython.longlong
         found = []
@@ -339,7 +345,7 @@ class Program:
         return found
 
     def launch_at(self, position):
-        """The launch of a kernel: function and shape, the bytes of its arguments without pointers, and those."""
+        """Return the launch of a kernel: function and shape, the bytes of its arguments without pointers, and those."""
         if not cython.compiled:
             return None
         i: cython.longlong
@@ -377,18 +383,18 @@ class Program:
         return [replica for _, replica in self.launch_at(position)[2]]
 
     def shape_of(self, position):
-        """The launch of a kernel: function, grid, block and bytes of shared memory."""
+        """Return the launch of a kernel: function, grid, block and bytes of shared memory."""
         if not cython.compiled:
             return None
         words = self.launches.items + cython.cast(cython.longlong, position)
         return (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
 
     def operations(self):
-        """The operations of every node by name, for people and tests."""
+        """Return the operations of every node by name, for people and tests."""
         first, work = self.first_work.tolist(), self.work.tolist()
         return [[NAMES[item & 7] for item in work[first[node] : first[node + 1]]] for node in range(self.count)]
 
 
 def is_step(body):
-    """Whether a body on the host may use CUDA, so that it is a step between graphs of the driver's."""
+    """Return whether a body on the host may use CUDA, so that it is a step between graphs of the driver's."""
     return not getattr(body, "in_graphs", False)

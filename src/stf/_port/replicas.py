@@ -38,7 +38,7 @@ class Layout:
         self.nbytes = nbytes
 
     def packed(self):
-        """The same array without gaps, its axes in the same order of strides."""
+        """Return the same array without gaps, its axes in the same order of strides."""
         if self.is_packed:
             return self
         if self.packed_form is None:
@@ -54,7 +54,7 @@ class Layout:
 
 
 def layout_of(shape, strides, dtype, itemsize):
-    """The layout of an array, as its library tells it."""
+    """Return the layout of an array, as its library tells it."""
     layout: Layout = Layout.__new__(Layout)
     layout.shape = shape
     layout.strides = strides
@@ -73,7 +73,7 @@ def layout_of(shape, strides, dtype, itemsize):
 
 
 def home_of(data, place, layout):
-    """The user's memory of a data, as a replica."""
+    """Return the user's memory of a data, as a replica."""
     replica: Replica = Replica.__new__(Replica)
     replica.data = data
     replica.place = place
@@ -115,7 +115,7 @@ class FreeLists:
         self.lists = [None] * 8
 
     def take(self, count):
-        """A list of as many times None."""
+        """Return a list of as many times None."""
         found: list = self.lists[count & 7]
         if found is None or len(found) != count:
             return [None] * count
@@ -146,7 +146,7 @@ class Replica:
         self.number = -1
 
     def shadow(self):
-        """The same memory as a recording sees it, with a state of its own; never evicted."""
+        """Return the same memory as a recording sees it, with a state of its own; never evicted."""
         other = Replica(self.data, self.place, self.layout, self.home)
         other.pinned = self.pinned
         other.address = self.address

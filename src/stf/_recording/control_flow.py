@@ -57,7 +57,7 @@ class Several(Routine):
             self.after.update(part.after)
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
-        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
+        """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         reasons = (part.refusal(where, memory, True, unread) for part in self.parts)
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -100,7 +100,7 @@ class Repeat(Several):
         return self.start is not None and self.count * self.length > UNROLLED
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
-        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
+        """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         if not self.is_loop() and self.count * self.length > UNROLLED:
             return f"it repeats {self.length} nodes {self.count} times"
         return self.body.refusal(where, memory, looped or self.is_loop(), unread, hosts)
@@ -165,7 +165,7 @@ class While(Several):
         self.report_count(count)
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
-        """Why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
+        """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         if self.limit == 0:
             return None  # nothing is put
         if self.start is None:

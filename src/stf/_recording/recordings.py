@@ -583,7 +583,7 @@ class Recording(Routine):
         frame.play(self.program)
 
     def refusal(self, where, memory, looped, unread, hosts=False):
-        """Why it cannot be one graph of the driver's at a place; None if it may be.
+        """Return why it cannot be one graph of the driver's at a place; None if it may be.
 
         What is done again and again there stays on one device, but for copies of the data `unread`, and is the same.
         What is done once may have bodies on the host that use no CUDA; with `hosts`, any.

@@ -107,7 +107,7 @@ def in_pieces(recording: Any, where: int, memory: int, call_site: str) -> Progra
 
 
 def reasons(routine: Any) -> dict[str, str]:
-    """Why the host does parts of a routine, as launches have found: what the log says, by the bare reason."""
+    """Return why the host does parts of a routine, as launches have found: what the log says, by the bare reason."""
     found: dict[str, str] = {}
     for part in routine.parts:
         found |= reasons(part)

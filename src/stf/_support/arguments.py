@@ -18,7 +18,7 @@ def refuse_generator(decorator: str, fn: Any) -> None:
 
 
 def seconds(timeout: Any) -> float:
-    """A time to wait, for the engine: negative where there is no end."""
+    """Return a time to wait, for the engine: negative where there is no end."""
     if timeout is None:
         return -1.0
     hint = "leave it out to wait as long as it takes"
@@ -34,7 +34,7 @@ def seconds(timeout: Any) -> float:
 
 
 def name_of(name: Any, symbol: Any = None) -> str | None:
-    """The name that ``name=`` or its other spelling ``symbol=`` gives."""
+    """Return the name that ``name=`` or its other spelling ``symbol=`` gives."""
     chosen = symbol if name is None else name
     if chosen is None:
         return None
@@ -49,21 +49,21 @@ def refuse_name(name: Any) -> None:
 
 
 def truth(name: str, value: Any) -> bool:
-    """An option that is True or False."""
+    """Return an option that is True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} is True or False, got {value!r}")
     return bool(value)
 
 
 def sequence(name: str, value: Any) -> tuple[Any, ...]:
-    """An option that is a list or the like."""
+    """Return an option that is a list or the like."""
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         raise TypeError(f"{name}= is a list or tuple, got {value!r}")
     return tuple(value)
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a value counts something; True and False do not."""
+    """Return whether a value counts something; True and False do not."""
     try:
         operator.index(value)
     except TypeError:

@@ -9,7 +9,10 @@ from types import CodeType
 
 
 def file_text(name: str) -> str:
-    """What messages call a file: its name without the folder; a cell of a notebook is ``In[3]``, as IPython says it."""
+    """Return what messages call a file.
+
+    Its name without the folder; a cell of a notebook is ``In[3]``, as IPython says it.
+    """
     if "ipython" in name or "ipykernel" in name:
         ipython = sys.modules.get("IPython")
         shell = None if ipython is None else ipython.get_ipython()

@@ -18,13 +18,13 @@ LIBRARIES_THAT_CAPTURE = ("cupy", "cupy_backends", "torch", "numba", "cuda", "tr
 
 
 def is_uncapturable(task: Any, error: Exception) -> bool:
-    """Whether an error of a body says that a call cannot be captured, as CUDA and libraries put it."""
+    """Return whether an error of a body says that a call cannot be captured, as CUDA and libraries put it."""
     engine = task.engine
     return engine.scope.records and engine.places[task.where].enqueues and tells_of_capture(error)
 
 
 def tells_of_capture(error: BaseException | None) -> bool:
-    """Whether CUDA or a library says that a call cannot be captured."""
+    """Return whether CUDA or a library says that a call cannot be captured."""
     if not isinstance(error, Exception):
         return False
     library = type(error).__module__.partition(".")[0]
@@ -38,7 +38,7 @@ def tells_of_capture(error: BaseException | None) -> bool:
 
 
 def uncapturable(task: Any, error: Exception) -> CaptureError:
-    """What is raised for such an error of a task's body."""
+    """Return what is raised for such an error of a task's body."""
     return CaptureError(
         f"task {task.label()} ({task.call_site}) cannot be recorded: it waits for the device, moves data to or from "
         f"the host, or calls what its library does not capture ({error}). Leave it out of the graph, or let it enqueue "
@@ -47,5 +47,8 @@ def uncapturable(task: Any, error: Exception) -> CaptureError:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether a library says that there is no more memory of its device; CuPy and torch have types of that name."""
+    """Return whether a library says that there is no more memory of its device.
+
+    CuPy and torch have types of that name.
+    """
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"

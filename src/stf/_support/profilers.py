@@ -11,5 +11,5 @@ is_listening = any(map(os.environ.get, TOOLS))  # from the start of the process 
 
 
 def shows_ranges() -> bool:
-    """Whether tasks are ranges of NVTX: as the setting says, or else where somebody listens."""
+    """Return whether tasks are ranges of NVTX: as the setting says, or else where somebody listens."""
     return is_listening if config.nvtx is None else config.nvtx

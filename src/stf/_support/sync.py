@@ -33,7 +33,7 @@ if not cython.compiled:
             self.number = next(numbers)
 
     def this_thread():
-        """A number of this thread that no other one ever has."""
+        """Return a number of this thread that no other one ever has."""
         mark = getattr(here, "mark", None)
         if mark is None:
             mark = here.mark = Mark()
@@ -41,7 +41,7 @@ if not cython.compiled:
         return mark.number
 
     def is_alive(number):
-        """Whether the thread of a number goes on."""
+        """Return whether the thread of a number goes on."""
         return number in living
 
     def calls_left(wanted):
@@ -71,7 +71,7 @@ def refuse_depth(calls):
 
 
 def make_lock(kind):
-    """A lock, by ``threading.Lock`` or ``threading.RLock``: where there is no memory for it, MemoryError."""
+    """Return a lock, by ``threading.Lock`` or ``threading.RLock``: where there is no memory for it, MemoryError."""
     try:
         return kind()
     except RuntimeError as error:  # which CPython says
@@ -79,7 +79,7 @@ def make_lock(kind):
 
 
 def make_baton():
-    """A lock that is taken: who acquires it waits until another one releases it."""
+    """Return a lock that is taken: who acquires it waits until another one releases it."""
     baton = make_lock(threading.Lock)
     baton.acquire()
     return baton

@@ -16,7 +16,7 @@ from stf._support.call_sites import file_text, library_folders
 
 
 def without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of stf; None if there are no others."""
+    """Return a traceback without the frames of stf; None if there are no others."""
     frames = []
     step = trace
     while step is not None:
@@ -30,7 +30,7 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
 
 
 def is_ours(step: TracebackType) -> bool:
-    """Whether an entry of a traceback is code of stf, compiled or not."""
+    """Return whether an entry of a traceback is code of stf, compiled or not."""
     return str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "stf"
 
 

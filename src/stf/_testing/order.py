@@ -36,7 +36,7 @@ class Op:
         self.name = name
 
     def follows(self, other: Op) -> bool:
-        """Whether this one is ordered after `other` (or is it)."""
+        """Return whether this one is ordered after `other` (or is it)."""
         return self.clock.get(other.component, 0) >= other.index
 
 
@@ -62,7 +62,7 @@ class Line:
         self.version += 1
 
     def step(self, name: str) -> Op:
-        """A new operation at the end of this line."""
+        """Return a new operation at the end of this line."""
         self.count += 1
         self.clock[self.component] = self.count
         self.version += 1
@@ -134,7 +134,7 @@ class Order:
         return self.threads[ident]
 
     def pass_gate(self, ident: int) -> Line:
-        """A thread makes a verb that only one can make at a time: it knows what the one before knew."""
+        """Return a thread makes a verb that only one can make at a time: it knows what the one before knew."""
         line = self.thread(ident)
         if self.gate is not line:
             if self.gate is not None:
@@ -150,7 +150,7 @@ class Order:
         line.join(clock)
 
     def enqueue(self, ident: int, stream: int) -> Line:
-        """What is put on a stream now comes after what the thread knows."""
+        """Return what is put on a stream now comes after what the thread knows."""
         host = self.pass_gate(ident)
         line = self.streams.get(stream)
         if line is None:
@@ -329,7 +329,7 @@ class Order:
         return None
 
     def pieces(self, low: int, mask: int) -> list[tuple[Block, int]]:
-        """The chunks of host memory that `mask` at `low` lies in."""
+        """Return the chunks of host memory that `mask` at `low` lies in."""
         result = []
         number, offset = divmod(low, CHUNK)
         mask <<= offset
@@ -355,7 +355,7 @@ def must_follow(op: Op, other: Op | None, what: str) -> None:
 
 
 def before(op: Op) -> Clock:
-    """The clock at the start of an operation."""
+    """Return the clock at the start of an operation."""
     clock = dict(op.clock)
     clock[op.component] = op.index - 1
     return clock

@@ -34,7 +34,7 @@ def check_resources(resources: Any) -> None:
 
 
 def pending_limit(max_pending: Any) -> int:
-    """How many bodies may be in flight."""
+    """Return how many bodies may be in flight."""
     if max_pending is None:
         return MAX_PENDING
     hint = f"leave it out for {MAX_PENDING:,}"
@@ -46,7 +46,7 @@ def pending_limit(max_pending: Any) -> int:
 
 
 def worker_count(workers: Any) -> int:
-    """How many bodies run on the host at a time."""
+    """Return how many bodies run on the host at a time."""
     if not is_integer(workers):
         raise TypeError(f"workers is a positive number of threads, got {workers!r}; leave it out for one a core")
     if not 1 <= int(workers) <= MOST_WORKERS:

@@ -33,7 +33,7 @@ class Caller(NamedTuple):
 
 
 def graph_pointer_of(graph: Any) -> int:
-    """The address of a CUDA graph: an int, or what an object has as ``handle`` (cuda.core) or ``graph`` (CuPy).
+    """Return the address of a CUDA graph: an int, or what an object has as ``handle`` (cuda.core) or ``graph`` (CuPy).
 
     Raises
     ------
@@ -55,7 +55,7 @@ def graph_pointer_of(graph: Any) -> int:
 
 
 def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceSpec]:
-    """Who fills a caller's graph: a stream that is captured into it until the context is finalized.
+    """Return who fills a caller's graph: a stream that is captured into it until the context is finalized.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceS
 
 
 def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None, DeviceSpec]:
-    """Who ``stream=`` is, and the devices of a context on it: its own, if none are asked for.
+    """Return who ``stream=`` is, and the devices of a context on it: its own, if none are asked for.
 
     Raises
     ------

@@ -354,7 +354,7 @@ class Context(Shown, ContextCore):
             raise
 
     def _grid_task(self, args: Any, symbol: str | None) -> Any:
-        """A task on several places."""
+        """Return a task on several places."""
         grid = next(arg for arg in args if isinstance(arg, places.Grid))
         return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
 

@@ -91,7 +91,7 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
 
 
 def nvtx_ranges() -> Observer | None:
-    """What makes ranges of tasks; None without the package for that, where only the profiler asks for them."""
+    """Return what makes ranges of tasks; None without the package for that, where only the profiler asks for them."""
     from stf.observe.ranges import NvtxRanges
 
     try:
@@ -295,7 +295,7 @@ def why_in(context: ContextCore, what: Any) -> str:
 
 
 def _last_task(recorder: Any, field: int, value: Any) -> int | None:
-    """The index of the last recorded task of which a field, 0 its number or 1 its name, has a value."""
+    """Return the index of the last recorded task of which a field, 0 its number or 1 its name, has a value."""
     tasks = recorder.tasks
     return next((index for index in reversed(range(len(tasks))) if tasks[index][field] == value), None)
 
@@ -418,7 +418,7 @@ written: dict[str, int] = {}  # pictures of this process, by the file that is as
 
 
 def next_file(asked: str) -> str:
-    """The file for a picture: graph.dot for that of the first context, graph-2.dot for the second, and so on."""
+    """Return the file for a picture: graph.dot for that of the first context, graph-2.dot for the second, and so on."""
     number = written[asked] = written.get(asked, 0) + 1
     from pathlib import Path
 
@@ -427,7 +427,7 @@ def next_file(asked: str) -> str:
 
 
 def observes_times(observe: str | bool) -> bool:
-    """Whether a context that observes so records when bodies ran."""
+    """Return whether a context that observes so records when bodies ran."""
     return observe in (True, "trace", "durations", "cupti") or bool(config.dot_file and config.dot_timing)
 
 

@@ -45,7 +45,7 @@ class Resources(Shown):
         raise not_copied("stf.Resources", "make another one with stf.Resources()")
 
     def driver(self, spec: DeviceSpec) -> Any:
-        """The shared driver for `spec`."""
+        """Return the shared driver for `spec`."""
         known, drivers, driver = self._last
         if known is spec and drivers is self._drivers and not driver.is_lost_by_chance():
             return driver

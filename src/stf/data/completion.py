@@ -130,7 +130,7 @@ def watch(item: Any, tell: Callable[[], object]) -> Task | None:
 
 
 def reader_of(data: Any) -> Task:
-    """A task on the host that reads data, and does nothing."""
+    """Return a task on the host that reads data, and does nothing."""
     parts = data.parts if isinstance(data, CompositeData) else [data]
     accesses = tuple([part.read() for part in parts])
     task: Task = data.context.make_host_task(accesses, "as_completed", False)

@@ -68,7 +68,7 @@ def register_data_interface(
 
 
 def find_interface(obj: Any) -> tuple[str, Any, Any] | None:
-    """What was registered for the type of `obj`, or for a base of it."""
+    """Return what was registered for the type of `obj`, or for a base of it."""
     if interfaces:
         for kind in type(obj).__mro__:
             if kind in interfaces:
@@ -93,7 +93,7 @@ class Whole:
         self.identity = id(obj), *[part.core.id for part in parts]
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
-        """The object that a body gets."""
+        """Return the object that a body gets."""
         return self.unflatten(self.obj, list(arrays))
 
 
@@ -110,7 +110,7 @@ class CompositeAccess:
         return f"<{MODES[self.mode]} access to {self.data!r}>"
 
     def expand(self) -> list[Any]:
-        """The accesses to its parts."""
+        """Return the accesses to its parts."""
         return self.parts
 
 
@@ -210,7 +210,7 @@ class CompositeData(Shown):
         return CompositeAccess(self, 3, data_place)
 
     def expand_mode(self, mode: int, data_place: Any = None) -> list[Any]:
-        """The accesses to its parts."""
+        """Return the accesses to its parts."""
         verbs = {1: LogicalData.read, 2: LogicalData.write, 3: LogicalData.rw}
         if mode not in verbs:
             raise TypeError(f"{self!r} cannot be accumulated into; open it with rw()")
@@ -244,7 +244,7 @@ class CompositeData(Shown):
         return self
 
     def names_of_parts(self, name: str | None) -> list[str]:
-        """What the parts are called if this is called `name`."""
+        """Return what the parts are called if this is called `name`."""
         return [f"{name or type(self.obj).__name__}.{i}" for i in range(len(self.parts))]
 
     @property

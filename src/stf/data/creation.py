@@ -223,7 +223,7 @@ def logical_data_ones(context: ContextCore, shape: Any, dtype: Any = None, **opt
 def logical_data_filled(
     context: ContextCore, shape: Any, dtype: Any, content: Any, make: Any, options: dict[str, Any]
 ) -> LogicalData:
-    """The data of `logical_data_zeros` and `logical_data_ones`, whose content is made once for each dtype."""
+    """Return the data of `logical_data_zeros` and `logical_data_ones`, whose content is made once for each dtype."""
     kind = FLOAT64 if dtype is None else dtype_of(dtype)
     if options.keys() - {"name", "symbol"} or is_recorded(context, None):
         return logical_data_full(context, shape, make((), kind), kind, **options)
@@ -267,7 +267,7 @@ class InterfaceAdapter:
         self.to_host = interface.to_host
 
     def allocate(self, code: int) -> Any:
-        """An instance at the data place with this number."""
+        """Return an instance at the data place with this number."""
         place = place_of_code(self.engine.context(), code)
         place = place if isinstance(place, DataPlace) else place.affine_data_place
         instance = self.interface.allocate(place)
@@ -277,7 +277,7 @@ class InterfaceAdapter:
 
 
 def check_shape(shape: Any) -> tuple[int, ...]:
-    """A tuple of extents from an int or a sequence."""
+    """Return a tuple of extents from an int or a sequence."""
     if type(shape) is int and shape >= 0:  # by far the most frequent, and temporaries are made by the million
         return (shape,)
     is_sequence = hasattr(shape, "__iter__") and getattr(shape, "ndim", 1) > 0  # NumPy's arrays have __index__, too

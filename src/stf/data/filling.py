@@ -90,7 +90,7 @@ def are_alike(src: Any, dst: Any) -> bool:
 
 
 def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
-    """The arrays that a data is made of: itself, or its parts."""
+    """Return the arrays that a data is made of: itself, or its parts."""
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
         check_array(context, part)
@@ -169,7 +169,7 @@ def fill_when_used(context: ContextCore, data: LogicalData, content: Reducer) ->
 
 
 def filled_with(values: np.ndarray) -> Reducer:
-    """What data are filled with when they are used: the neutral element of a reduction without contributions."""
+    """Return what data are filled with when they are used: the neutral element of a reduction without contributions."""
     return Reducer("fill", lambda dtype: values, keep_first)
 
 
@@ -186,7 +186,7 @@ def ones_of(dtype: np.dtype[Any]) -> Reducer:
 
 
 def is_recorded(context: ContextCore, value: Any) -> bool:
-    """Whether a fill is part of what is recorded: each launch has data of its own, or a value of its own."""
+    """Return whether a fill is part of what is recorded: each launch has data of its own, or a value of its own."""
     scope = context.engine.scope
     while scope.records and scope.runs_once:
         scope = scope.parent
@@ -194,7 +194,7 @@ def is_recorded(context: ContextCore, value: Any) -> bool:
 
 
 def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:
-    """Whether a driver can do it, on the task's stream."""
+    """Return whether a driver can do it, on the task's stream."""
     plain = all([part.core.layout.interface is None for part in data])
     return plain and bool(context.engine.places[task.where].enqueues)
 
@@ -243,7 +243,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
 
 
 def content_of(value: Any, data: LogicalData) -> np.ndarray:
-    """What a data is filled with, as an array of its own of that dtype."""
+    """Return what a data is filled with, as an array of its own of that dtype."""
     try:
         asked = np.asarray(value)
         if asked.dtype.kind in "US" and data.dtype.kind not in "USM":
@@ -298,7 +298,7 @@ def fill_replica(task: Any, values: Any) -> None:
 
 
 def staged(replica: Any, values: Any) -> Replica:
-    """An array on the host of what a replica is to hold."""
+    """Return an array on the host of what a replica is to hold."""
     layout = replica.layout
     content = np.ascontiguousarray(np.broadcast_to(values, layout.shape)).reshape(layout.shape)
     source: Any = Replica(replica.data, 0, Layout(layout.shape, content.strides, layout.dtype, layout.itemsize))

@@ -102,7 +102,7 @@ def freeze_parts(context: ContextCore, data: CompositeData, mode: Any, data_plac
 
 
 def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
-    """What `Frozen.get` returns."""
+    """Return what `Frozen.get` returns."""
     if not frozen.active:
         raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
     pointer = None if stream is None else pointer_on_device(context, stream)
@@ -135,7 +135,7 @@ def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | No
 
 
 def pointer_on_device(context: ContextCore, stream: Any) -> int:
-    """The address of a caller's stream; on a CPU there is none."""
+    """Return the address of a caller's stream; on a CPU there is none."""
     pointer = pointer_of(stream)
     if not context.on_cuda:
         raise PlaceError(

@@ -204,7 +204,7 @@ class LogicalData(Shown, Scalar, DataHandle):
     # -- accesses ----------------------------------------------------------------------------------------------
 
     def place_code(self, data_place: Any) -> int:
-        """The engine's number of a data place."""
+        """Return the engine's number of a data place."""
         return data_place_code(self.context, data_place)
 
     def accumulate(self, op: Any, data_place: Any = None) -> Any:
@@ -494,7 +494,7 @@ class LogicalData(Shown, Scalar, DataHandle):
     # -- description -------------------------------------------------------------------------------------------------
 
     def last_writer(self) -> str:
-        """Who wrote the present content, for messages; not who failed to, or was skipped.
+        """Return who wrote the present content, for messages; not who failed to, or was skipped.
 
         Examples
         --------
@@ -508,7 +508,7 @@ class LogicalData(Shown, Scalar, DataHandle):
         return self.core.version.last_writers()[0][0]
 
     def _failure(self) -> Any:
-        """What spoiled the content, as far as is known now; None if nothing did."""
+        """Return what spoiled the content, as far as is known now; None if nothing did."""
         outcome = self.core.version.outcome
         return None if outcome is None else outcome.failed()
 
@@ -627,7 +627,7 @@ class LogicalData(Shown, Scalar, DataHandle):
 
 
 def view_for_host(replica: Any, library: str | None) -> Any:
-    """What `wait` returns of a host replica: a copy."""
+    """Return what `wait` returns of a host replica: a copy."""
     layout = replica.layout
     if layout.interface is not None:
         return layout.interface.to_host(replica.instance)
@@ -638,7 +638,7 @@ def view_for_host(replica: Any, library: str | None) -> Any:
 
 
 def copy_of(array: Any) -> Any:
-    """A copy of a NumPy array; a number of Python's without axes."""
+    """Return a copy of a NumPy array; a number of Python's without axes."""
     if array.ndim == 0 and is_narrow(array.dtype):
         return float(array)
     return array[()].item() if array.ndim == 0 and array.dtype.kind in "biufc" else array.copy()

@@ -28,7 +28,7 @@ class Protected:
 
 
 def may_be_writeable_again(array: Any) -> bool:
-    """Whether NumPy lets a writeable array be read-only for a while: it looks at who owns the memory."""
+    """Return whether NumPy lets a writeable array be read-only for a while: it looks at who owns the memory."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     if array.base is None:

@@ -78,7 +78,7 @@ def wait(context, data, *, data_place=None, arrays=None):
 
 
 def read_if_quiet(context, data):
-    """What `read_on_host` returns, if this is one array, and nobody is inside of anything; else NOT_QUIET."""
+    """Return what `read_on_host` returns, if this is one array, and nobody is inside of anything; else NOT_QUIET."""
     engine = context.engine
     if type(data) is not LOGICAL_DATA or not engine.is_quiet():
         return NOT_QUIET
@@ -118,7 +118,7 @@ def read_on_host(context, data):
 
 
 def content_of(replica):
-    """A copy of a host replica; None for a token."""
+    """Return a copy of a host replica; None for a token."""
     if replica is None:
         return None
     if replica.views is not None:
@@ -134,7 +134,7 @@ def content_of(replica):
 
 
 def content_in(layout, content):
-    """What `content_of` returns, of bytes that were read back."""
+    """Return what `content_of` returns, of bytes that were read back."""
     if len(layout.shape) == 0:
         dtype = layout.dtype
         scalar = scalars.get(dtype, NOT_QUIET)
@@ -147,7 +147,7 @@ def content_in(layout, content):
 
 
 def scalar_of(dtype):
-    """What unpacks a number of Python's from its bytes; None for what struct does not know."""
+    """Return what unpacks a number of Python's from its bytes; None for what struct does not know."""
     if dtype.kind not in "iuf" or dtype.itemsize not in (4, 8):
         return None
     code = {"i4": "i", "i8": "q", "u4": "I", "u8": "Q", "f4": "f", "f8": "d"}[f"{dtype.kind}{dtype.itemsize}"]

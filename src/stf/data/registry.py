@@ -65,7 +65,7 @@ class Entry(Span):
         return 0
 
     def is_same(self, other):
-        """Whether two arrays are the same one."""
+        """Return whether two arrays are the same one."""
         mine, its = self.layout, other.layout
         return (
             self.address == other.address
@@ -87,11 +87,11 @@ class Entry(Span):
         return 0
 
     def describe(self):
-        """Which data it is, and the line that registered it."""
+        """Return which data it is, and the line that registered it."""
         return f"{self.living().core.describe()}, registered at {site_text(self.code, self.lasti)}"
 
     def living(self):
-        """The handle of the data, or None; one that was released has this memory no more."""
+        """Return the handle of the data, or None; one that was released has this memory no more."""
         handle: DataHandle = None if self.handle is None else self.handle()
         return None if handle is None or handle.core.released else handle
 
@@ -112,7 +112,7 @@ class Registry(AddressBook):
         self.leaving = {}  # data id: (entry, the last events on its memory), for what is given up
 
     def position(self, low, ident):
-        """Where an entry is, or would be."""
+        """Return where an entry is, or would be."""
         first: cython.Py_ssize_t = 0
         last: cython.Py_ssize_t = len(self.sorted)
         while first < last:
@@ -125,7 +125,7 @@ class Registry(AddressBook):
         return first
 
     def find(self, wanted):
-        """The handle of the data that has exactly this memory, or None."""
+        """Return the handle of the data that has exactly this memory, or None."""
         self.gate.enter()
         try:
             i: cython.Py_ssize_t = self.position(wanted.low, -1)
@@ -143,7 +143,7 @@ class Registry(AddressBook):
         return None
 
     def is_free(self, wanted):
-        """Whether no memory that is known may overlap, nor is the very same."""
+        """Return whether no memory that is known may overlap, nor is the very same."""
         self.gate.enter()
         try:
             free: cython.bint = len(self.leaving) == 0
@@ -160,7 +160,7 @@ class Registry(AddressBook):
         return free
 
     def overlapping(self, wanted):
-        """The ids of data whose memory overlaps, in the order of their addresses."""
+        """Return the ids of data whose memory overlaps, in the order of their addresses."""
         found = []
         if wanted.low == wanted.high:
             return found
@@ -179,7 +179,7 @@ class Registry(AddressBook):
         return found
 
     def holder_of(self, obj, on_cuda):
-        """The memory of living data that an array lies in, at least in part; None if there is none."""
+        """Return the memory of living data that an array lies in, at least in part; None if there is none."""
         wanted = entry_of(cython.cast(tuple, describe(obj, on_cuda)))
         self.gate.enter()
         try:
@@ -229,7 +229,7 @@ class Registry(AddressBook):
         return 0
 
     def is_shared(self, data):
-        """Whether a data may only be read since another context has its memory."""
+        """Return whether a data may only be read since another context has its memory."""
         return data.id in self.shared
 
     def must_be_alone(self, data):
@@ -237,7 +237,7 @@ class Registry(AddressBook):
         sharing.must_be_alone(self, data)
 
     def last_use(self, ident):
-        """The last events on memory that is given up; None if it is not."""
+        """Return the last events on memory that is given up; None if it is not."""
         found = self.leaving.get(ident)
         return None if found is None else found[1]
 
@@ -260,19 +260,19 @@ class Registry(AddressBook):
 
 
 def is_dropping(data: Data):
-    """Whether the handle of a data is gone, so that it will be given up."""
+    """Return whether the handle of a data is gone, so that it will be given up."""
     entry: Entry = data.span
     return entry is not None and entry.handle is not None and entry.handle() is None
 
 
 def array_over(entry: Entry):
-    """A NumPy array over memory, for its address alone."""
+    """Return a NumPy array over memory, for its address alone."""
     layout = entry.layout
     return view_at(entry.address, layout.shape, layout.strides, layout.dtype, None, True)
 
 
 def shares_memory(one: Entry, other: Entry):
-    """Whether two arrays have a byte in common; True where that is too hard to say."""
+    """Return whether two arrays have a byte in common; True where that is too hard to say."""
     try:
         return np.shares_memory(array_over(one), array_over(other), max_work=MAX_WORK)
     except np.exceptions.TooHardError:
@@ -358,7 +358,7 @@ def logical_data(
 
 
 def over_places(context, obj, data_place, name, write_back, readonly):
-    """The data of an array over several memories."""
+    """Return the data of an array over several memories."""
     handle = register(context, obj, None, name, write_back, readonly)
     if isinstance(data_place, ReplicatedPlace):
         prefetch(context, handle, data_place)
@@ -367,7 +367,7 @@ def over_places(context, obj, data_place, name, write_back, readonly):
 
 
 def register(context: ContextCore, obj, data_place, label, write_back, readonly):
-    """The data of an array: the one that it is already, or a new one."""
+    """Return the data of an array: the one that it is already, or a new one."""
     engine: Engine = context.engine
     registry = cython.cast(Registry, context.registry)
     while True:
@@ -426,7 +426,7 @@ def must_be_apart(context, entry, handle):
 
 
 def nests(layout):
-    """Whether each axis steps over the ones after it, so that all elements lie apart; in C order they do."""
+    """Return whether each axis steps over the ones after it, so that all elements lie apart; in C order they do."""
     i: cython.Py_ssize_t
     reach: cython.longlong = layout.itemsize
     for i in range(len(layout.shape) - 1, -1, -1):
@@ -441,7 +441,7 @@ def nests(layout):
 
 
 def overlaps_itself(layout):
-    """Whether elements of an array share bytes: two that differ along an axis, whatever else they differ in."""
+    """Return whether elements of an array share bytes: two that differ along an axis, whatever else they differ in."""
     if layout.nbytes == 0:
         return False
     reach = layout.itemsize
@@ -461,14 +461,17 @@ def overlaps_itself(layout):
 
 
 def entry_of(memory):
-    """What is compared of the memory of an array."""
+    """Return what is compared of the memory of an array."""
     entry: Entry = Entry.__new__(Entry)
     entry.take(memory)
     return entry
 
 
 def known_data(engine: Engine, registry: Registry, wanted: Entry, producer):
-    """The handle of the data that has exactly this memory, or None; data that only a recording holds get one again."""
+    """Return the handle of the data that has exactly this memory, or None.
+
+    Data that only a recording holds get one again.
+    """
     handle = registry.find(wanted)
     if handle is not None:
         return handle
@@ -490,12 +493,12 @@ def known_data(engine: Engine, registry: Registry, wanted: Entry, producer):
 
 
 def reference_to(handle):
-    """A weak reference."""
+    """Return a weak reference."""
     return PyWeakref_NewRef(handle, None) if cython.compiled else ref(handle)
 
 
 def unprotected(obj, engine: Engine, registry: Registry, memory):
-    """What an array was before its registration, or that of the array it is a view of, made it read-only."""
+    """Return what an array was before its registration, or that of the array it is a view of, made it read-only."""
     if memory.readonly:
         while isinstance(obj, np.ndarray):
             if id(obj) in protected:
@@ -509,7 +512,7 @@ def unprotected(obj, engine: Engine, registry: Registry, memory):
 
 
 def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
-    """Who had the memory, and the events that its next user must wait for; ValueError if live data have it.
+    """Return who had the memory, and the events that its next user must wait for; ValueError if live data have it.
 
     None if another thread registered the very same memory since it was looked for.
     """
@@ -567,7 +570,7 @@ def let_go(engine: Engine, data: Data):
 
 
 def is_live(engine: Engine, data: Data):
-    """Whether a data is in use still; another thread may be about to release it."""
+    """Return whether a data is in use still; another thread may be about to release it."""
     if data.released:
         return False
     engine.enter()
@@ -631,7 +634,7 @@ def new_data(
 
 
 def handle_of(engine: Engine, data: Data):
-    """What the user holds of a data, which may have dropped it; only a recording holds it then."""
+    """Return what the user holds of a data, which may have dropped it; only a recording holds it then."""
     engine.gate.enter()
     try:
         entry: Entry = data.span
@@ -650,14 +653,14 @@ def handle_of(engine: Engine, data: Data):
 
 
 def new_handle(core):
-    """What the user holds of a data."""
+    """Return what the user holds of a data."""
     handle: DataHandle = stf_new(LOGICAL_DATA, NO_ARGUMENTS) if cython.compiled else LogicalData.__new__(LogicalData)
     handle.core = core
     return handle
 
 
 def place_of(context, engine: Engine, memory, data_place):
-    """The engine's number of the place of an array on a device, or of one that the user says where it is."""
+    """Return the engine's number of the place of an array on a device, or of one that the user says where it is."""
     i: cython.Py_ssize_t
     if data_place is None:
         number: cython.int = memory[ORDINAL]
@@ -669,7 +672,7 @@ def place_of(context, engine: Engine, memory, data_place):
 
 
 def check_same(known, readonly, write_back):
-    """What the same memory is already, unless it is now asked for with other options."""
+    """Return what the same memory is already, unless it is now asked for with other options."""
     if readonly > known.readonly or write_back < known.core.write_back:
         raise ValueError(
             f"this memory is {known.core.describe()} already; readonly and write_back cannot differ, say them "

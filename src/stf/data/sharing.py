@@ -42,7 +42,7 @@ def look_elsewhere(context: Any, entry: Any, core: Any) -> None:
 
 
 def is_readonly(context: Any, core: Any) -> bool:
-    """Whether data may only be read, whoever else has them."""
+    """Return whether data may only be read, whoever else has them."""
     return core.readonly and core.id not in context.registry.shared
 
 
@@ -94,7 +94,7 @@ def wait_for_last(context: Any, ident: int) -> None:
 
 
 def is_written(core: Any) -> bool:
-    """Whether tasks write data, or have, or may in pieces."""
+    """Return whether tasks write data, or have, or may in pieces."""
     version = core.version
     while version is not None:
         if version.wrote_code is not None or version.joined & ~READ_ONLY or version.claims < 0 or version.accumulators:
@@ -104,7 +104,7 @@ def is_written(core: Any) -> bool:
 
 
 def description(core: Any, rival: Any, what: str) -> str:
-    """The error for who shares memory with another context."""
+    """Return the error for who shares memory with another context."""
     return (
         f"the memory of {core.describe()} is that of {rival.span.describe()} in another live context, which {what} it; "
         "finalize that context or release its data first (lX.release()), or use one context for both"

@@ -102,7 +102,7 @@ def names_of_tiles(whole: str, counts: Sequence[int]) -> list[str]:
 def layouts_of_tiles(
     shape: Sequence[int], extents: Sequence[int], counts: Sequence[int], whole: Layout
 ) -> list[Layout]:
-    """How each tile lies in memory, in C order: those of one shape share the object."""
+    """Return how each tile lies in memory, in C order: those of one shape share the object."""
     bits = [(np.arange(n) == n - 1) << axis for axis, n in enumerate(counts)]  # which may be smaller
     known: dict[int, Layout] = {}
     codes = outer_sum(bits)
@@ -116,13 +116,13 @@ def layouts_of_tiles(
 
 
 def outer_sum(terms: list[Any]) -> list[int]:
-    """The sums of one number of each array, in C order."""
+    """Return the sums of one number of each array, in C order."""
     result: list[int] = functools.reduce(np.add.outer, terms, np.zeros((), np.int64)).ravel().tolist()
     return result
 
 
 def tile_extents(parent: Any, shape: int | Sequence[int]) -> tuple[int, ...]:
-    """The extents of a tile, one per axis of `parent`."""
+    """Return the extents of a tile, one per axis of `parent`."""
     items: Any = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
     items = tuple(items)
     whole = f"{parent!r} has {parent.ndim} axes, and tiles() takes one positive integer for each"
@@ -148,7 +148,7 @@ def begin_split(context: Any, data: Any) -> Any:
 def make_tiles(
     context: Any, parent: Any, home: Any, names: list[str], layouts: list[Layout], offsets: list[int]
 ) -> list[Any]:
-    """The tiles of `parent`, at offsets in bytes into its home memory."""
+    """Return the tiles of `parent`, at offsets in bytes into its home memory."""
     made: list[Any] = context.engine.patiently(
         engine_tiles.cut_all, parent.core, home, type(parent), names, layouts, offsets
     )

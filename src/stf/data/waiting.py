@@ -27,7 +27,7 @@ HOST = DataPlace("host")
 
 
 def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | None, arrays: str | None) -> Any:
-    """What `wait` does where it is not as simple as it mostly is."""
+    """Return what `wait` does where it is not as simple as it mostly is."""
     if not isinstance(data, (LogicalData, CompositeData)):
         raise TypeError(f"wait takes logical data, got {type(data).__name__}")
     whole = isinstance(data, CompositeData)
@@ -53,7 +53,7 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
 
 
 def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
-    """A copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
+    """Return a copy in a library's array on a device, ordered on the caller's current stream; nothing is waited for."""
     code = current_device_code(context) if data_place is None else data_place_code(context, data_place)
     number = context.engine.places[code].ordinal if code > 0 else -1
     number = number if number >= 0 else context.engine.places[current_device_code(context)].ordinal
@@ -74,7 +74,7 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
 
 
 def ready(context: ContextCore, parts: list[Any]) -> bool:
-    """Whether the content of all these data is there; see `LogicalData.ready`."""
+    """Return whether the content of all these data is there; see `LogicalData.ready`."""
     must_be_open(context)
     if context.engine.gathering is not None:
         context.engine.gathering.step_out()
@@ -358,7 +358,7 @@ class Fence(Stream):
 
 
 def content_of(replica: Any, library: str | None, whole: bool) -> Any:
-    """A copy of a host replica; an array even without axes where it is part of a whole. None for a token."""
+    """Return a copy of a host replica; an array even without axes where it is part of a whole. None for a token."""
     if replica is None:
         return None
     content = view_for_host(replica, library)

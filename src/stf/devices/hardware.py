@@ -87,7 +87,7 @@ class Model:
         return KINDS.get(kind) or KINDS[self.like or "H100"]
 
     def uses_workers(self, kind: str) -> bool:
-        """Whether bodies on devices of a kind run on the workers of the host."""
+        """Return whether bodies on devices of a kind run on the workers of the host."""
         return self.hardware(kind).uses_workers
 
     def duration_s(self, name: str, nbytes: int, kind: str) -> float:
@@ -126,7 +126,7 @@ class Model:
         return HOST if "host" in (kind, other) else BEST_PEER
 
     def uses_workers_between(self, kind: str, other: str) -> bool:
-        """Whether copies between places of two kinds are copies in the host's memory."""
+        """Return whether copies between places of two kinds are copies in the host's memory."""
         return all(one == "host" or self.uses_workers(one) for one in (kind, other))
 
     def timed_link(self, kind: str, other: str) -> Link:

@@ -32,12 +32,15 @@ def default_device_count() -> int:
 
 
 def configured_devices() -> DeviceSpec:
-    """The devices that ``STF_DEVICES`` asks for, else all of CUDA's, else this CPU."""
+    """Return the devices that ``STF_DEVICES`` asks for, else all of CUDA's, else this CPU."""
     return parse_devices(config.devices, "STF_DEVICES", cuda_devices)
 
 
 def cuda_devices() -> int:
-    """How many CUDA devices there are; -1 without CUDA. PlaceError if only the module that drives them is not there."""
+    """Return how many CUDA devices there are.
+
+    -1 without CUDA. PlaceError if only the module that drives them is not there.
+    """
     if not has_cuda_library():
         return -1
     try:
@@ -65,7 +68,7 @@ def cuda_devices() -> int:
 
 @functools.cache
 def has_cuda_library() -> bool:
-    """Whether CUDA's own library is there: the modules that use it take 40 ms to be loaded."""
+    """Return whether CUDA's own library is there: the modules that use it take 40 ms to be loaded."""
     try:
         ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
@@ -74,7 +77,7 @@ def has_cuda_library() -> bool:
 
 
 def count_by_cuda() -> int:
-    """How many devices CUDA's own library knows, or can use."""
+    """Return how many devices CUDA's own library knows, or can use."""
     count = ctypes.c_int()
     try:
         library = ctypes.CDLL("libcuda.so.1")
@@ -85,7 +88,7 @@ def count_by_cuda() -> int:
 
 
 def cuda_names() -> list[str]:
-    """What the vendor calls the CUDA devices."""
+    """Return what the vendor calls the CUDA devices."""
     count = cuda_devices()
     if count <= 0:
         return []
@@ -95,34 +98,34 @@ def cuda_names() -> list[str]:
 
 
 def cuda_place_of(address: int) -> int:
-    """The ordinal of the CUDA device that memory is on."""
+    """Return the ordinal of the CUDA device that memory is on."""
     return int(devices_module().ordinal_of(address))
 
 
 @functools.cache
 def devices_module() -> Any:
-    """What knows CUDA's devices: loaded with the first array that is on one, and every one asks it."""
+    """Return what knows CUDA's devices: loaded with the first array that is on one, and every one asks it."""
     from stf._drivers.cuda import devices as cuda
 
     return cuda
 
 
 def cuda_current() -> int:
-    """The ordinal of this thread's current CUDA device; -1 if there is none."""
+    """Return the ordinal of this thread's current CUDA device; -1 if there is none."""
     from stf._drivers.cuda import devices as cuda
 
     return int(cuda.current_ordinal())
 
 
 def cuda_is_managed(address: int) -> bool:
-    """Whether memory is CUDA's managed memory."""
+    """Return whether memory is CUDA's managed memory."""
     from stf._drivers.cuda import memory as cuda
 
     return bool(cuda.is_managed(address))
 
 
 def cuda_context_of_stream(address: int) -> int:
-    """The address of the CUDA context that a stream is of."""
+    """Return the address of the CUDA context that a stream is of."""
     return int(cuda_places().context_of_stream(address))
 
 
@@ -144,7 +147,7 @@ def keep_current_context() -> Iterator[None]:
 
 
 def cuda_places() -> Any:
-    """What knows CUDA's streams and contexts; PlaceError where there is no CUDA."""
+    """Return what knows CUDA's streams and contexts; PlaceError where there is no CUDA."""
     if cuda_devices() <= 0:
         raise PlaceError("this is a place on a CUDA device, and there is none here; use exec_place.device(i)")
     from stf._drivers.cuda import places as cuda
@@ -153,28 +156,28 @@ def cuda_places() -> Any:
 
 
 def stream_device(pointer: int) -> int:
-    """The ordinal of the device of a CUDA stream."""
+    """Return the ordinal of the device of a CUDA stream."""
     from stf._drivers.cuda import callers
 
     return int(callers.device_of(pointer))
 
 
 def stream_is_captured(pointer: int) -> bool:
-    """Whether a CUDA stream is being captured."""
+    """Return whether a CUDA stream is being captured."""
     from stf._drivers.cuda import devices
 
     return bool(devices.is_capturing(pointer))
 
 
 def is_recorded_on(pointer: int) -> bool:
-    """Whether a CUDA stream is that of a task, which is being captured."""
+    """Return whether a CUDA stream is that of a task, which is being captured."""
     from stf._drivers.cuda import graphs
 
     return bool(graphs.is_recorded_on(pointer))
 
 
 def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
-    """A stream that is captured into a caller's graph until its ``end()``; it has its address as `pointer`."""
+    """Return a stream that is captured into a caller's graph until its ``end()``; it has its address as `pointer`."""
     from stf._drivers.cuda import graphs
 
     return graphs.Filling(ordinal, pointer, owner)

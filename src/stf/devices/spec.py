@@ -27,7 +27,7 @@ keys: dict[Any, int] = {}
 
 
 def function_key(what: Any) -> int:
-    """A small number for a device, or for a CUDA context of the user's: kernels have one function in each."""
+    """Return a small number for a device, or for a CUDA context of the user's: kernels have one function in each."""
     return keys.setdefault(what, len(keys) + 1)
 
 
@@ -81,7 +81,7 @@ class DeviceSpec:
 
 @functools.lru_cache(maxsize=64)
 def with_workers(spec: DeviceSpec, workers: int) -> DeviceSpec:
-    """The same devices with so many workers."""
+    """Return the same devices with so many workers."""
     return dataclasses.replace(spec, workers=workers)
 
 
@@ -145,7 +145,7 @@ def _parse(devices: Any, source: str, cuda_devices: Callable[[], int]) -> Device
 
 
 def known_on_cuda(numbers: list[int] | None, asked: Any, source: str, count: int) -> DeviceSpec:
-    """The CUDA devices with these ordinals, all if None; `count` is how many there are."""
+    """Return the CUDA devices with these ordinals, all if None; `count` is how many there are."""
     if count <= 0:
         reason = "there is no CUDA driver here" if count < 0 else "CUDA finds no device here"
         raise PlaceError(f"{source}={asked!r} needs CUDA, and {reason}; use devices='cpu' or STF_DEVICES=cpu")
@@ -189,7 +189,7 @@ def simulated(text: str, source: str = "devices", kinds: Collection[str] = KINDS
 
 
 def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:
-    """What a driver of devices with these numbers tells, with names for its places."""
+    """Return what a driver of devices with these numbers tells, with names for its places."""
     streams, spare, workers, allocations, used = driver.statistics()
     places = ["host", *(f"device({i})" for i in numbers)]
     held = dict(zip(places, used, strict=True))

@@ -31,13 +31,13 @@ SPENT: Any = object()  # in the place of a condition that was recorded: it would
 
 
 def recorded_in(engine: Any) -> Any:
-    """The recording that tasks become a part of which runs again and again, or may not run; None if there is none."""
+    """Return the recording that tasks become a part of which runs again and again, or may not run, or None."""
     scope = engine.scope
     return None if scope.runs_once or scope.thread != threading.get_ident() else scope
 
 
 def must_be_condition(condition: Any, who: str) -> Condition:
-    """A condition, or scalar data of truth values; else TypeError."""
+    """Return a condition, or scalar data of truth values; else TypeError."""
     if isinstance(condition, DataHandle) and is_operand(condition) and condition.core.layout.dtype == np.bool_:
         return Condition(operator.ne, condition, False)
     if not isinstance(condition, Condition):
@@ -50,7 +50,7 @@ def must_be_condition(condition: Any, who: str) -> Condition:
 
 
 def count_of(count: Any) -> int:
-    """How often something is done."""
+    """Return how often something is done."""
     if not is_integer(count):
         hint = "; a while_loop may compare data with it: ctx.while_loop(n < a)" if isinstance(count, Asked) else ""
         raise TypeError(f"a number of times is an integer, got {count!r}{hint}")
@@ -200,7 +200,7 @@ class Tested(Block):
             self._test.close()
 
     def _close_body(self) -> Any:
-        """The recording of the body, after which all is again where it, and the test, need it."""
+        """Return the recording of the body, after which all is again where it, and the test, need it."""
         needed = {} if self._test is None else {use.data.id: use.entries for use in self._test.uses}
         try:
             return self._recorder.close(needed=needed)

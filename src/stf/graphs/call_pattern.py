@@ -31,7 +31,7 @@ class Path:
         self.attributes = attributes
 
     def read(self):
-        """What it is now; `MISSING` if it cannot be read."""
+        """Return what it is now; `MISSING` if it cannot be read."""
         value = self.base
         if self.around is not None:
             if cython.compiled:
@@ -101,7 +101,7 @@ class CallPattern:
         self.cells = cells
 
     def numbers_of(self, args: tuple):
-        """The values of the parameters, if a call with these arguments is like the earlier one; None if not."""
+        """Return the values of the parameters, if a call with these arguments is like the earlier one; None if not."""
         i: cython.Py_ssize_t
         context: ContextCore = self.context()
         if len(args) != len(self.values) or context is None:
@@ -181,7 +181,7 @@ def again(like, values):
 
 
 def is_like_content(cell, kind, known):
-    """Whether what a variable of a closure, or a name, is now is what `pattern_of` marked."""
+    """Return whether what a variable of a closure, or a name, is now is what `pattern_of` marked."""
     if type(cell) is Path:
         return is_like(cython.cast(Path, cell).read(), kind, known)
     if cython.compiled:
@@ -194,7 +194,7 @@ def is_like_content(cell, kind, known):
 
 
 def is_like(value, kind, known):
-    """Whether a value is what `pattern_of` marked."""
+    """Return whether a value is what `pattern_of` marked."""
     if kind == DATA:
         return isinstance(value, DataHandle) and cython.cast(DataHandle, value).core is known
     if kind == SEVERAL:
@@ -208,7 +208,7 @@ def is_like(value, kind, known):
 
 
 def is_unchanging(value):
-    """Whether a value is a number, a text or the like, or a tuple of these."""
+    """Return whether a value is a number, a text or the like, or a tuple of these."""
     if type(value) is tuple:
         return all([is_unchanging(part) for part in value])
     return is_same(value, value) or isinstance(value, FIXED)

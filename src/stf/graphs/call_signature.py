@@ -41,7 +41,7 @@ class Part(NamedTuple):
     is_param: bool = False
 
     def covers(self, other: Part) -> bool:
-        """Whether all that the other one holds for, this one does."""
+        """Return whether all that the other one holds for, this one does."""
         return self == other or (self.is_param and self[:2] == other[:2])
 
     @property
@@ -114,14 +114,14 @@ class Numbers:
         self.params -= self.static
 
     def part_of(self, name: str, value: Any) -> Part:
-        """What of an argument is part of the signature."""
+        """Return what of an argument is part of the signature."""
         if name in self.params and is_number(value):
             return Part(name, type(value), is_param=True)
         return Part(name, *key_of(value))
 
 
 def in_short(key: tuple[Any, Any]) -> str:
-    """What a key is of, in a few words."""
+    """Return what a key is of, in a few words."""
     kind, value = key
     if kind is DataHandle:
         return f"data {value}"
@@ -133,12 +133,12 @@ def in_short(key: tuple[Any, Any]) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number, and no truth value."""
+    """Return whether it is a number, and no truth value."""
     return not isinstance(value, (Param, bool, np.bool_)) and isinstance(value, (numbers.Number, np.number))
 
 
 def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
-    """What must be equal for a recording to hold: its type, and what is to be compared of it.
+    """Return what must be equal for a recording to hold: its type, and what is to be compared of it.
 
     `around` are the containers that it is in, by identity.
     """
@@ -168,7 +168,7 @@ def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
 
 
 def content_of(value: Any, around: tuple[int, ...]) -> Any:
-    """What a container holds, to be compared; which one it is, too, if it may be more than its items."""
+    """Return what a container holds, to be compared; which one it is, too, if it may be more than its items."""
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             return value.shape, tuple(key_of(item, around) for item in value.ravel())
@@ -197,21 +197,21 @@ def content_of(value: Any, around: tuple[int, ...]) -> Any:
 
 
 def params_of(key: Signature) -> set[str]:
-    """The names of the parameters of recordings with a signature."""
+    """Return the names of the parameters of recordings with a signature."""
     return {part.name for part in key if part.is_param}
 
 
 def given_in(key: Signature, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The values of the parameters that a call gives."""
+    """Return the values of the parameters that a call gives."""
     return {part.name: arguments[part.name] for part in key if part.is_param}
 
 
 def covers(key: Signature, other: Signature) -> bool:
-    """Whether one recording holds for all calls that another one holds for."""
+    """Return whether one recording holds for all calls that another one holds for."""
     return len(key) == len(other) and all(one.covers(part) for one, part in zip(key, other, strict=True))
 
 
 def differences(one: Signature | None, other: Signature | None) -> str:
-    """What differs between two signatures, by name."""
+    """Return what differs between two signatures, by name."""
     before = {part.name: part for part in one or ()}
     return ", ".join(part.name for part in other or () if before.get(part.name) != part) or "nothing that is known"

@@ -44,7 +44,7 @@ class Variable(NamedTuple):
 
 
 def variables_of(functions: Iterable[tuple[str, Any]]) -> list[Variable]:
-    """The variables of functions, and of those that these know, named with the way there.
+    """Return the variables of functions, and of those that these know, named with the way there.
 
     What was bound to a function, as by ``functools.partial``, is such a variable, too. Those of libraries' functions
     are left out, but not what is a user's behind them, as behind a decorator.
@@ -70,7 +70,7 @@ def variables_of(functions: Iterable[tuple[str, Any]]) -> list[Variable]:
 
 
 def bound_to(way: str, value: Any) -> list[Variable]:
-    """What was bound to a function: arguments, or the object whose method it is."""
+    """Return what was bound to a function: arguments, or the object whose method it is."""
     if isinstance(value, types.MethodType):
         return [Variable(f"{way}self", types.CellType(value.__self__), True)]
     if not isinstance(value, functools.partial):
@@ -80,20 +80,20 @@ def bound_to(way: str, value: Any) -> list[Variable]:
 
 
 def own_variables(way: str, fn: types.FunctionType) -> list[Variable]:
-    """The variables of one function's closure."""
+    """Return the variables of one function's closure."""
     cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
     return [Variable(way + name, cell, not is_changed(fn.__code__, name)) for name, cell in cells]
 
 
 def changeable_defaults(way: str, fn: types.FunctionType) -> list[Variable]:
-    """The defaults of a function that may change in place."""
+    """Return the defaults of a function that may change in place."""
     defaults = [*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()]
     changeable = [value for value in defaults if is_container(value) and not isinstance(value, (tuple, frozenset))]
     return [Variable(f"{way}default {i}", types.CellType(value), True) for i, value in enumerate(changeable)]
 
 
 def is_function(value: Any) -> bool:
-    """Whether it is a function in Python, or has one inside."""
+    """Return whether it is a function in Python, or has one inside."""
     return next(iter(functions_in([value])), None) is not None
 
 
@@ -118,7 +118,10 @@ def functions_in(value: Any, depth: int = 3) -> Iterator[Any]:
 
 
 def wrapped_by(value: Any) -> Any:
-    """The function that a decorated one, or an object that can be called, calls; None for what is no such thing."""
+    """Return the function that a decorated one, or an object that can be called, calls.
+
+    None for what is no such thing.
+    """
     if isinstance(value, (DataHandle, type)):
         return None
     inner = getattr(value, "__dict__", {}).get("__wrapped__")
@@ -128,7 +131,7 @@ def wrapped_by(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def is_of_users(code: types.CodeType) -> bool:
-    """Whether a function is none of a library's."""
+    """Return whether a function is none of a library's."""
     return not code.co_filename.startswith((*libraries(), "<frozen"))
 
 
@@ -153,7 +156,7 @@ def is_changed(code: types.CodeType, name: str) -> bool:
 
 @functools.cache
 def libraries() -> tuple[str, ...]:
-    """The folders of Python's own modules, and of installed ones."""
+    """Return the folders of Python's own modules, and of installed ones."""
     import sysconfig  # which reads files
 
     return tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))

@@ -55,7 +55,7 @@ class Executed:
         return len(self._noted) < MOST
 
     def functions(self) -> list[Ran]:
-        """What ran. An object that lived no longer than the call was made by it, and is left out."""
+        """Return what ran. An object that lived no longer than the call was made by it, and is left out."""
         found = []
         for code, around, references in self._noted.values():
             objects = {name: reference() for name, reference in references.items()}
@@ -84,7 +84,7 @@ class Executed:
 
 
 def reference_to(value: Any) -> Any:
-    """A weak reference; None to what has none."""
+    """Return a weak reference; None to what has none."""
     try:
         return weakref.ref(value)
     except TypeError:
@@ -93,7 +93,7 @@ def reference_to(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def names_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str | None]]:
-    """The parameters and free variables of whose attributes code reads, and those whose `type` it asks for.
+    """Return the parameters and free variables of whose attributes code reads, and those whose `type` it asks for.
 
     Of those, None stands for a variable that was computed.
     """

@@ -54,7 +54,7 @@ class GatheringScope(Gathering):
         self.outer = None if around is None or around.implicit else around  # whose part it is
 
     def has(self, scope: Any) -> bool:
-        """Whether a scope is what it gathers, or what one around it does."""
+        """Return whether a scope is what it gathers, or what one around it does."""
         gathering: GatheringScope | None = self
         while gathering is not None and gathering.scope is not scope:
             gathering = gathering.around
@@ -99,7 +99,7 @@ class GatheringScope(Gathering):
             self._record()
 
     def _drops_tiles(self) -> bool:
-        """Whether there are tiles among what the user dropped, or what waits for an outcome."""
+        """Return whether there are tiles among what the user dropped, or what waits for an outcome."""
         dropped, count = self.engine.dropped, self.dropped
         if count > len(dropped) or (count and dropped[count - 1] is not self.last_dropped):
             count = 0  # it was released, and these are others
@@ -137,14 +137,14 @@ class GatheringScope(Gathering):
             time.sleep(STEP_S)
 
     def _is_current(self) -> bool:
-        """Whether it gathers now, or waits for the end of what stands inside of it."""
+        """Return whether it gathers now, or waits for the end of what stands inside of it."""
         gathering = self.engine.gathering
         while gathering is not None and gathering is not self:
             gathering = gathering.outer
         return gathering is self
 
     def suits(self, task: Any) -> bool:
-        """Whether a task may begin now, inside of the engine; else `before` is asked again."""
+        """Return whether a task may begin now, inside of the engine; else `before` is asked again."""
         if self.launcher and self._is_to_come():
             return False  # what it comes after was gathered, and is not submitted yet
         recorded = self.engine.scope is self.scope
@@ -172,7 +172,7 @@ class GatheringScope(Gathering):
             self.discard()
 
     def _has_ended(self) -> bool:
-        """Whether any task was recorded to its end, in it or around it."""
+        """Return whether any task was recorded to its end, in it or around it."""
         recorded = self.scope is not None and self.scope.port.has_ended()
         return bool(recorded or (self.outer is not None and self.outer._has_ended()))
 
@@ -243,7 +243,7 @@ class GatheringScope(Gathering):
                 pass
 
     def _is_to_come(self) -> bool:
-        """Whether another thread launches, and this one may wait for that: it is not what that waits for."""
+        """Return whether another thread launches, and this one may wait for that: it is not what that waits for."""
         me = threading.get_ident()
         if self.launcher in (0, me) or self.thread not in (0, me):
             return False
@@ -253,7 +253,7 @@ class GatheringScope(Gathering):
         return not claims.runs_body(self.engine, me) and not any(task.thread == me for task in self.engine.opened())
 
     def _task(self) -> Any:
-        """The task of a launch."""
+        """Return the task of a launch."""
         context = self._context()
         if context is None:  # it was dropped, and is being finalized
             return self.engine.new_task("graph", 1)
@@ -289,7 +289,7 @@ class GatheringScope(Gathering):
 
 
 def is_of_tiles(dropped: Any) -> bool:
-    """Whether a data that was dropped is a tile, or a recording uses some."""
+    """Return whether a data that was dropped is a tile, or a recording uses some."""
     parts = [use.data for use in dropped.uses] if hasattr(dropped, "uses") else [dropped]
     return any(data.parent is not None for data in parts)
 

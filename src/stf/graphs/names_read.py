@@ -327,12 +327,12 @@ class Reached:
 
 
 def mark_of_path(around: Any, base: Any, attributes: tuple[str, ...]) -> tuple[Any, ...]:
-    """What is the same for the same names."""
+    """Return what is the same for the same names."""
     return (id(base), attributes) if around is None else (id(around), base, attributes)
 
 
 def content_of(cell: types.CellType) -> Any:
-    """What a variable of a closure is; `MISSING` if it is bound later."""
+    """Return what a variable of a closure is; `MISSING` if it is bound later."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -340,7 +340,7 @@ def content_of(cell: types.CellType) -> Any:
 
 
 def has_attributes(value: Any) -> bool:
-    """Whether a value is an object whose attributes count one by one."""
+    """Return whether a value is an object whose attributes count one by one."""
     kind = type(value)
     if isinstance(value, (DataHandle, ContextCore, types.FunctionType)) or is_container(value):
         return False
@@ -348,7 +348,7 @@ def has_attributes(value: Any) -> bool:
 
 
 def attribute_of(value: Any, name: str) -> Any:
-    """An attribute; `MISSING` if it cannot be read."""
+    """Return an attribute; `MISSING` if it cannot be read."""
     try:
         return getattr(value, name)
     except Exception:
@@ -356,7 +356,7 @@ def attribute_of(value: Any, name: str) -> Any:
 
 
 def is_of_user(value: Any) -> bool:
-    """Whether a module, or a class, is none of a library's."""
+    """Return whether a module, or a class, is none of a library's."""
     module = sys.modules.get(value.__module__) if isinstance(value, type) else value
     name = getattr(module, "__name__", "")
     if module is None or name == "__main__":
@@ -369,12 +369,12 @@ def is_of_user(value: Any) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def is_file_of_user(file: str) -> bool:
-    """Whether a file is none of a library's."""
+    """Return whether a file is none of a library's."""
     return not file.startswith(libraries())
 
 
 def description_of_world(value: Any, read: Read) -> str | None:
-    """What of the world, which is another one at each call, a value gives; None if it gives none."""
+    """Return what of the world, which is another one at each call, a value gives; None if it gives none."""
     name = ".".join((read.name, *read.attributes))
     if value is os.environ or value is os.getenv:
         return f"the environment ('{name}')"
@@ -397,5 +397,5 @@ def description_of_world(value: Any, read: Read) -> str | None:
 
 
 def loaded(module: str, name: str) -> Any:
-    """What a module has by a name; None if nobody has loaded it."""
+    """Return what a module has by a name; None if nobody has loaded it."""
     return getattr(sys.modules.get(module), name, None)

@@ -71,12 +71,12 @@ def differing_arrays(known: Any, known_new: dict[int, int], now: Any, now_new: d
 
 
 def content_of(data: Any) -> bytes | None:
-    """What an array on the host holds; None if it is not there, or no array of NumPy's."""
+    """Return what an array on the host holds; None if it is not there, or no array of NumPy's."""
     return data.owner.tobytes() if isinstance(data.owner, np.ndarray) else None
 
 
 def change(one: Any, other: Any, was: str | None, now: str | None) -> str:
-    """What became of one node, which is called `was` and `now`."""
+    """Return what became of one node, which is called `was` and `now`."""
     if was is None:
         return f"{now} is new"
     if now is None:
@@ -94,12 +94,15 @@ def change(one: Any, other: Any, was: str | None, now: str | None) -> str:
 
 
 def working(program: Any) -> list[int]:
-    """The numbers of the nodes that do something; others order them, or stand for memory that was found elsewhere."""
+    """Return the numbers of the nodes that do something.
+
+    Others order them, or stand for memory that was found elsewhere.
+    """
     return [number for number, (_, operations) in enumerate(program.contents()) if operations]
 
 
 def in_words(program: Any, number: int) -> str:
-    """What a node does, for people: its task, if it knows that."""
+    """Return what a node does, for people: its task, if it knows that."""
     _, operations = program.contents()[working(program)[number]]
     for name, what in operations:
         again = what[0].again if isinstance(what[0], PlayedBody) else what[1] if name == "captured" else None
@@ -113,7 +116,7 @@ def in_words(program: Any, number: int) -> str:
 
 
 def leaves(one: Any, other: Any) -> tuple[str, str]:
-    """The first parts, in words, in which two descriptions of the same kind differ."""
+    """Return the first parts, in words, in which two descriptions of the same kind differ."""
     if is_value(one) and is_value(other) and one[0] is other[0]:
         return leaves(one[1], other[1])
     if not is_data(one) and type(one) is type(other):
@@ -130,7 +133,7 @@ def leaves(one: Any, other: Any) -> tuple[str, str]:
 
 
 def leaf(part: Any) -> str:
-    """A part of a description, in words."""
+    """Return a part of a description, in words."""
     if isinstance(part, bytes):
         return ARGUMENTS
     if isinstance(part, CodeType):
@@ -141,17 +144,17 @@ def leaf(part: Any) -> str:
 
 
 def is_value(part: Any) -> bool:
-    """Whether a part of a description is a plain value."""
+    """Return whether a part of a description is a plain value."""
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[0], type)
 
 
 def is_data(part: Any) -> bool:
-    """Whether a part of a description is data."""
+    """Return whether a part of a description is data."""
     return isinstance(part, tuple) and len(part) == 2 and part[0] in ("data", "new data")
 
 
 def besides(kind: str, what: Any) -> Any:
-    """What a container is beside its items, to be compared."""
+    """Return what a container is beside its items, to be compared."""
     if kind == "dataclass":
         return type(what[0]), what[1]
     return [key_of(key) for key in what] if kind == "dict" else what
@@ -188,7 +191,7 @@ class RecordingDescriber:
         return described
 
     def operation(self, name: str, what: tuple[Any, ...]) -> Any:
-        """What one operation does."""
+        """Return what one operation does."""
         if name == "launch":
             return self.launch(*what)
         if name == "copy":
@@ -204,18 +207,18 @@ class RecordingDescriber:
         return None  # what is kept alive
 
     def data(self, number: int) -> Any:
-        """A data, by its number."""
+        """Return a data, by its number."""
         if number <= self._first_data and number not in self._made:
             return "data", number
         self._mentions += 1
         return "new data", self.new.setdefault(number, len(self.new))
 
     def replica(self, replica: Any) -> Any:
-        """A replica: of which data, and where."""
+        """Return a replica: of which data, and where."""
         return self.data(replica.data.id), replica.place
 
     def launch(self, launch: Any, arguments: Any = None) -> Any:
-        """The launch of a kernel."""
+        """Return the launch of a kernel."""
         if launch is None:
             return None
         shape, content, pointers = launch
@@ -223,7 +226,7 @@ class RecordingDescriber:
         return shape, content, [(offset, self.replica(replica)) for offset, replica in pointers], late
 
     def captured(self, captured: Any, again: Any) -> Any:
-        """A body that put its work on a stream."""
+        """Return a body that put its work on a stream."""
         if isinstance(again, BodyCapture):
             is_fixed = captured is not None and not again.varies  # else each value may put other work there
             taken = {name: self.value(value) for name, value in (again.taken or {}).items()}
@@ -236,7 +239,7 @@ class RecordingDescriber:
         return nodes if not isinstance(again, BlockCapture) else (nodes, [self.data(number) for number in again.data])
 
     def routine(self, routine: Any) -> Any:
-        """A nested graph, loop or branch."""
+        """Return a nested graph, loop or branch."""
         program = getattr(routine, "program", None)
         own = [] if program is None else self.program(program)
         if isinstance(routine, PlayedBody):
@@ -245,7 +248,7 @@ class RecordingDescriber:
         return type(routine).__name__, how, own, [self.routine(part) for part in routine.parts]
 
     def body(self, body: Any) -> Any:
-        """A body that Python runs."""
+        """Return a body that Python runs."""
         is_body: bool = isinstance(body, Body)
         if not is_body:
             return self.function(getattr(body, "body", None) or body)
@@ -263,7 +266,7 @@ class RecordingDescriber:
         return self.function(body.fn), given, [self.data(number) for number in body.data or ()]
 
     def shape(self, shape: Any) -> Any:
-        """What a container is made of beside its arrays; see `Parts`."""
+        """Return what a container is made of beside its arrays; see `Parts`."""
         if shape is None:
             return None
         kind, what, parts = shape
@@ -276,7 +279,7 @@ class RecordingDescriber:
         return kind, besides(kind, what), [self.shape(part) for part in parts]
 
     def function(self, fn: Any) -> Any:
-        """A function, with what it holds, which may be itself."""
+        """Return a function, with what it holds, which may be itself."""
         if id(fn) in self._around:
             return self._around.index(id(fn))
         self._around.append(id(fn))
@@ -286,7 +289,7 @@ class RecordingDescriber:
             self._around.pop()
 
     def parts_of(self, fn: Any) -> Any:
-        """What a function is made of."""
+        """Return what a function is made of."""
         if isinstance(fn, functools.partial):
             return self.function(fn.func), self.value(fn.args), self.value(fn.keywords)
         owner = getattr(fn, "__self__", None)
@@ -310,7 +313,7 @@ class RecordingDescriber:
         return code, self.value(fn.__defaults__), self.value(fn.__kwdefaults__), cells, self.variables(fn.__globals__)
 
     def variables(self, around: Any) -> Any:
-        """The global variables that a function took when it was submitted."""
+        """Return the global variables that a function took when it was submitted."""
         if not isinstance(around, Variables) or id(around) in self._around:  # those of a helper, which it holds itself
             return None
         self._around.append(id(around))
@@ -320,7 +323,7 @@ class RecordingDescriber:
             self._around.pop()
 
     def once(self, thing: Any, tell: Callable[[Any], Any]) -> Any:
-        """What `tell` says of a thing, or was told of the very same one."""
+        """Return what `tell` says of a thing, or was told of the very same one."""
         if id(thing) in self.described:
             return self.described[id(thing)][1]
         before = self._mentions
@@ -330,13 +333,13 @@ class RecordingDescriber:
         return description
 
     def fields(self, owner: Any) -> Any:
-        """An object whose method is a body: what of it are plain values."""
+        """Return an object whose method is a body: what of it are plain values."""
         kinds = (bool, int, float, complex, str, np.generic, np.ndarray, list, tuple, dict, DataHandle, type(None))
         known = vars(owner) if hasattr(owner, "__dict__") else {}
         return type(owner), {name: self.value(item) for name, item in known.items() if isinstance(item, kinds)}
 
     def container(self, value: Any) -> Any:
-        """A list, tuple or dict, which may be in itself."""
+        """Return a list, tuple or dict, which may be in itself."""
         if id(value) in self._around:
             return self._around.index(id(value))
         self._around.append(id(value))
@@ -348,7 +351,7 @@ class RecordingDescriber:
             self._around.pop()
 
     def value(self, value: Any) -> Any:
-        """A value that a body gets or holds."""
+        """Return a value that a body gets or holds."""
         if isinstance(value, DerivedParam):
             operation = value.operation  # one of `with_params` is another function each time
             how = self.function(operation) if hasattr(operation, "__code__") else operation

@@ -320,11 +320,11 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         return tuple(parts)
 
     def _variables(self, arguments: dict[str, Any]) -> list[Variable]:
-        """What the function, and those among its arguments, know beside those."""
+        """Return what the function, and those among its arguments, know beside those."""
         return self._look_around(arguments)[0]
 
     def _look_around(self, arguments: dict[str, Any]) -> tuple[list[Variable], Reached]:
-        """The same, and what is reached by names; once a call, whose arguments these are."""
+        """Return the same, and what is reached by names; once a call, whose arguments these are."""
         around = self._around
         if around is None or around[0] is not arguments:
             given = [(f"{name}.", value) for name, value in arguments.items() if is_function(value)]
@@ -335,11 +335,11 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         return around[1:]
 
     def _is_compared(self, variable: Variable, content: Any) -> bool:
-        """Whether what a variable of the closure contains is part of the signature, and not just what it is."""
+        """Return whether what a variable of the closure contains is part of the signature, and not just what it is."""
         return (variable.is_watched and variable.name not in self._changed) or not is_container(content)
 
     def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
-        """What is known of the calls with the signature of this one."""
+        """Return what is known of the calls with the signature of this one."""
         with self._lock:
             self._numbers.see(arguments)
             key = self._key(context, arguments)
@@ -388,7 +388,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         self._entries[entry.key] = entry
 
     def _new_entry(self, key: Signature, context: Any) -> Entry:
-        """What is known of calls whose signature is new; those that it covers count as earlier ones."""
+        """Return what is known of calls whose signature is new; those that it covers count as earlier ones."""
         calls = sum(known.calls for known in self._entries.values() if covers(key, known.key))
         self._new += 1
         if self._new == KEPT + 1 and not self._recordings:
@@ -468,7 +468,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         return any(item is data for item in recording.touched)
 
     def _kept_of(self, context: Any, arguments: dict[str, Any]) -> list[Any]:
-        """What kernels of a recording may work on besides data."""
+        """Return what kernels of a recording may work on besides data."""
         contents = [variable.content for variable in self._variables(arguments)]
         values = [value for value in (*arguments.values(), *contents) if value is not context]
         return [value for value in values if not self._holds_data(value)]
@@ -732,7 +732,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
 
 def cell_name(variable: Variable) -> str:
-    """What a variable of a closure, or a name, is called in a signature."""
+    """Return what a variable of a closure, or a name, is called in a signature."""
     return variable.name if isinstance(variable.cell, Path) else f"{variable.name} (closure)"
 
 
@@ -753,7 +753,7 @@ def raise_if_spoilt(params: dict[str, Param]) -> None:
 
 
 def blames_types(error: BaseException | None) -> bool:
-    """Whether an error, or what it came from, says that an object is not of the kind that it should be."""
+    """Return whether an error, or what it came from, says that an object is not of the kind that it should be."""
     while error is not None:
         if isinstance(error, (TypeError, AttributeError)) and not isinstance(error, CaptureError):
             return True
@@ -762,6 +762,9 @@ def blames_types(error: BaseException | None) -> bool:
 
 
 def is_changed_by_use(value: Any) -> bool:
-    """Whether each use makes something else of it: an iterator, or numbers at random, whose module is there then."""
+    """Return whether each use makes something else of it.
+
+    An iterator, or numbers at random, whose module is there then.
+    """
     kinds = [getattr(sys.modules.get(module), name, Iterator) for module, name in RANDOM]
     return isinstance(value, (Iterator, *kinds))

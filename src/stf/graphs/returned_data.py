@@ -23,7 +23,7 @@ class KeptData:
 
 
 def kept(value: Any, held: Collection[Any], around: tuple[int, ...] = ()) -> Any:
-    """A result as it is kept: without handles of data that are `held`, in it or in its lists, tuples and dicts.
+    """Return a result as it is kept: without handles of data that are `held`, in it or in its lists, tuples and dicts.
 
     What contains itself is kept as it is.
     """
@@ -41,12 +41,12 @@ def kept(value: Any, held: Collection[Any], around: tuple[int, ...] = ()) -> Any
 
 
 def is_kept(value: Any) -> bool:
-    """Whether a handle is to be given in the place of a value, or of something in it."""
+    """Return whether a handle is to be given in the place of a value, or of something in it."""
     return isinstance(value, (KeptData, Container))
 
 
 def given(value: Any) -> Any:
-    """The result of a call, of what is kept: the same handles while somebody has them, else others."""
+    """Return the result of a call, of what is kept: the same handles while somebody has them, else others."""
     if isinstance(value, KeptData):
         return handle_of(value.core.engine, value.core)
     if not isinstance(value, Container):
@@ -55,6 +55,6 @@ def given(value: Any) -> Any:
 
 
 def hold(graph: Any, result: Any) -> Any:
-    """The recording of a graph, if data in it are to be given: whoever closes it, it lives until its `close`."""
+    """Return the recording of a graph, if data in it are to be given: whoever closes it, it lives until its `close`."""
     recording = graph._recording if is_kept(result) else None
     return recording if recording is not None and recording.hold() else None

@@ -310,7 +310,7 @@ class TaskGraph(Shown, GraphCore):
         self._params = {name: self._params[name] for name in self._made_before}
 
     def _take_derived(self) -> list[Any]:
-        """What was computed from the parameters for no kernel; they know it no more, which would be a circle."""
+        """Return what was computed from the parameters for no kernel; they know it no more, which would be a circle."""
         known = {id(number) for number in self._in_kernels}
         found = [one for param in self._params.values() for one in param.derived if id(one) not in known]
         for param in self._params.values():
@@ -364,7 +364,7 @@ class TaskGraph(Shown, GraphCore):
         return 0 if self._recording is None else int(self._recording.program.count)
 
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
-        """What a launch with other data needs, if they can stand for those that were recorded."""
+        """Return what a launch with other data needs, if they can stand for those that were recorded."""
         context = self._context
         description = claims.recorded_description(context.engine, threading.get_ident())
         if description is not None:

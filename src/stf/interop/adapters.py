@@ -19,7 +19,7 @@ tensors_made = tensors.made
 
 
 def view(replica: Any, writeable: bool, lib: str | None) -> Any:
-    """The array of a replica in memory of the host's, in library `lib`; NumPy where none is named."""
+    """Return the array of a replica in memory of the host's, in library `lib`; NumPy where none is named."""
     if lib is None or lib == "numpy" or replica.layout.interface is not None:
         return numpy_view(replica, writeable)
     if lib == "jax":  # a copy, so never kept
@@ -50,14 +50,14 @@ def from_numpy(array: Any, lib: str) -> Any:
 
 
 def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = False) -> Any:
-    """The array of a replica for a CUDA device; `remote` if its memory is elsewhere."""
+    """Return the array of a replica for a CUDA device; `remote` if its memory is elsewhere."""
     if lib == "jax" and replica.layout.interface is None:
         return jax_arrays.settled_copy(replica, ordinal)
     return cuda_arrays.device_view(replica, lib, ordinal, remote)
 
 
 def address_of(value: Any) -> int:
-    """The address of what a body on the host was given."""
+    """Return the address of what a body on the host was given."""
     return int(value.replica.address) if type(value) is jax_arrays.JaxCopy else arrays.describe(value).address
 
 
@@ -90,7 +90,7 @@ def drop_token(value: Any) -> Any:
 
 
 def copies_of_aliases(results: Any, targets: list[Any]) -> Any:
-    """The results of a body, of which those are copies that lie where one of them is stored before."""
+    """Return the results of a body, of which those are copies that lie where one of them is stored before."""
     if len(results) == 1 and type(targets[0]) is np.ndarray:
         return results  # NumPy sees to that
     for i, value in enumerate(results):
@@ -104,7 +104,7 @@ def copies_of_aliases(results: Any, targets: list[Any]) -> Any:
 
 
 def share_memory(value: Any, target: Any) -> bool:
-    """Whether a result lies in an array that a body was given, or in a part of it."""
+    """Return whether a result lies in an array that a body was given, or in a part of it."""
     if isinstance(target, np.ndarray):
         return isinstance(value, np.ndarray) and np.may_share_memory(value, target)
     if type(value) is not type(target):
@@ -152,12 +152,12 @@ def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
 
 
 def uses_tensors(values: Any) -> bool:
-    """Whether a body gets tensors of torch, as an argument or within one."""
+    """Return whether a body gets tensors of torch, as an argument or within one."""
     return any("torch" in [type(part).__module__ for part in (value, *getattr(value, "views", ()))] for value in values)
 
 
 def around(task: Any, values: Any) -> Any:
-    """What makes a with-block that a body runs in; None if it needs none."""
+    """Return what makes a with-block that a body runs in; None if it needs none."""
     ordinals = devices_of_host_task(task)
     if ordinals:
         return functools.partial(current.HostUse, ordinals)
@@ -165,13 +165,16 @@ def around(task: Any, values: Any) -> Any:
 
 
 def host_use(task: Any) -> Any:
-    """The same for a with-block of the user's on the host, entered already; None if it gets no memory of devices."""
+    """Return the same for a with-block of the user's on the host, entered already.
+
+    None if it gets no memory of devices.
+    """
     ordinals = devices_of_host_task(task)
     return current.HostUse(ordinals).__enter__() if ordinals else None
 
 
 def devices_of_host_task(task: Any) -> list[int]:
-    """The ordinals of the CUDA devices whose memory a task on the host gets, in its order."""
+    """Return the ordinals of the CUDA devices whose memory a task on the host gets, in its order."""
     engine = task.engine
     if engine.places[task.where].enqueues:
         return []

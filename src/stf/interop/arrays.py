@@ -41,7 +41,7 @@ def describe(obj: Any, on_cuda: bool = False) -> Memory:
 
 
 def producer_of(owner: Any) -> Any:
-    """Where the content of an array is being made now, as `Memory.stream` says it; None if nobody knows.
+    """Return where the content of an array is being made now, as `Memory.stream` says it; None if nobody knows.
 
     A stream that was given by its address alone may be gone by now.
     """
@@ -68,7 +68,7 @@ def warn_once(message: str) -> None:
 
 
 def describer_of(kind: type) -> Describer:
-    """What describes the objects of a type; looked for once per type."""
+    """Return what describes the objects of a type; looked for once per type."""
     if len(describers) >= DESCRIBERS_LIMIT:
         describers.clear()
         describers[np.ndarray] = describe_numpy
@@ -88,7 +88,7 @@ def describer_of(kind: type) -> Describer:
 
 
 def describer_in_library(kind: type) -> Describer | None:
-    """What describes the arrays of a library that we know."""
+    """Return what describes the arrays of a library that we know."""
     library, name = kind.__module__.partition(".")[0], kind.__name__
     if library == "torch" and name == "Tensor":
         return tensors.describe_tensor
@@ -110,7 +110,7 @@ def describe_scalar(obj: Any, on_cuda: bool) -> Memory:
 
 
 def describe_by_protocol(obj: Any, on_cuda: bool) -> Memory:
-    """The memory of an object of a type that we do not know, by what it speaks."""
+    """Return the memory of an object of a type that we do not know, by what it speaks."""
     if hasattr(obj, "__cuda_array_interface__"):
         must_have_cuda(obj, on_cuda)
         return cuda_arrays.describe_device_array(obj)
@@ -127,7 +127,7 @@ def describe_by_protocol(obj: Any, on_cuda: bool) -> Memory:
 
 
 def remedy_for(obj: Any) -> str:
-    """What to do with an object that is no array and has one, or several, or can be made one."""
+    """Return what to do with an object that is no array and has one, or several, or can be made one."""
     kind = type(obj)
     if hasattr(kind, "to_numpy"):  # of pandas, xarray, awkward, polars and pyarrow
         return "register x.to_numpy(), which may be a copy: results are written there"

@@ -21,7 +21,7 @@ owed: list = []  # (thread, what CuPy allocated from) of pools that another thre
 
 
 def are_needed():
-    """Whether a library is loaded whose arrays may need memory."""
+    """Return whether a library is loaded whose arrays may need memory."""
     return "cupy" in modules or "torch" in modules
 
 
@@ -159,7 +159,7 @@ def pools_of(kept):
 
 
 def of_thread(thread):
-    """The last pools that a thread has opened, and that are open."""
+    """Return the last pools that a thread has opened, and that are open."""
     pools: PrivatePools = innermost
     while pools is not None and pools._thread != thread:
         pools = pools._below
@@ -193,7 +193,7 @@ def hand_back(before):
 
 
 def what_is_owed():
-    """What CuPy allocated from in this thread, where another one closed the pools; None if nothing is owed."""
+    """Return what CuPy allocated from in this thread, where another one closed the pools; None if nothing is owed."""
     for item in list(owed):
         if item[0] == this_thread():
             owed.remove(item)
@@ -202,7 +202,10 @@ def what_is_owed():
 
 
 def calls_of_torch(torch):
-    """What ``torch.cuda.use_mem_pool`` calls, which takes longer; None for each where torch does not have them."""
+    """Return what ``torch.cuda.use_mem_pool`` calls, which takes longer.
+
+    None for each where torch does not have them.
+    """
     core = torch._C
     names = ("_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool")
     return [torch.cuda.current_device, *[getattr(core, name, None) for name in names]]

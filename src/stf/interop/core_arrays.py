@@ -15,7 +15,7 @@ Describe = Callable[[Any, bool], Memory]  # the memory of any array
 
 
 def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
-    """The bytes of a ``cuda.core.Buffer``; it tells no stream, so they must be there."""
+    """Return the bytes of a ``cuda.core.Buffer``; it tells no stream, so they must be there."""
     if obj.is_host_accessible:
         return host_memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj)
     must_have_cuda(obj, on_cuda)
@@ -23,7 +23,7 @@ def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
 
 
 def describe_view(describe: Describe, obj: Any, on_cuda: bool) -> Memory:
-    """The memory of a ``StridedMemoryView``; its content is being made where that of the viewed object is."""
+    """Return the memory of a ``StridedMemoryView``; its content is being made where that of the viewed object is."""
     dtype = obj.dtype
     if dtype is None:
         raise TypeError("this StridedMemoryView has no dtype; give it one with view.view(dtype=...)")
@@ -40,7 +40,7 @@ def describe_view(describe: Describe, obj: Any, on_cuda: bool) -> Memory:
 
 
 def stream_of(describe: Describe, obj: Any, on_cuda: bool) -> Any:
-    """Where the content of an object is being made, if it tells."""
+    """Return where the content of an object is being made, if it tells."""
     try:
         return describe(obj, on_cuda).stream
     except (TypeError, PlaceError):

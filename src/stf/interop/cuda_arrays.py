@@ -87,7 +87,7 @@ class DeviceMemory:
 
 
 def device_memory(replica: Any, ordinal: int, stream: int | None) -> DeviceMemory:
-    """A replica for libraries that we do not know, made once; its content is ordered on `stream` from now on."""
+    """Return a replica for libraries that we do not know, made once; its content is ordered on `stream` from now on."""
     views = replica.views
     if views is None:
         views = replica.views = {}
@@ -138,7 +138,7 @@ def context_of(stream: int) -> Iterator[None]:
 
 
 def is_c_packed(layout: Any) -> bool:
-    """Whether an array lies without gaps, in C order."""
+    """Return whether an array lies without gaps, in C order."""
     step = layout.itemsize
     for n, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
         if n > 1 and stride != step:
@@ -161,7 +161,7 @@ class DeviceFill:
         self.view: Any = None
 
     def on_host(self) -> DeviceFill:
-        """The same, done by a body on the host, which runs when the engine may have moved on."""
+        """Return the same, done by a body on the host, which runs when the engine may have moved on."""
         self.view = device_view(self.replica, "cupy", self.ordinal)
         return self
 
@@ -181,7 +181,7 @@ class DeviceFill:
 
 
 def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = False) -> Any:
-    """The array of a replica on CUDA device `ordinal`, in library `lib` (CuPy if None).
+    """Return the array of a replica on CUDA device `ordinal`, in library `lib` (CuPy if None).
 
     A `remote` one is elsewhere, and an array of that device all the same: its kernels reach that memory.
     """
@@ -222,7 +222,7 @@ def make_view(replica: Any, library: str, ordinal: int, remote: bool = False) ->
 
 
 def cupy_view(cupy: Any, replica: Any, ordinal: int, dtype: np.dtype[Any]) -> Any:
-    """A CuPy array over the memory of a replica; strides of either sign."""
+    """Return a CuPy array over the memory of a replica; strides of either sign."""
     layout = replica.layout
     low = sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step < 0 and n)
     extent = -low + sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step > 0 and n)
@@ -242,14 +242,14 @@ def cupy_view(cupy: Any, replica: Any, ordinal: int, dtype: np.dtype[Any]) -> An
 
 
 def describe_numba(obj: Any, on_cuda: bool) -> Memory:
-    """The memory of an array of Numba's; where it tells no stream, its kernels run on the default one."""
+    """Return the memory of an array of Numba's; where it tells no stream, its kernels run on the default one."""
     must_have_cuda(obj, on_cuda)
     memory = describe_device_array(obj)
     return memory if memory.stream is not None else memory._replace(stream=numba_stream())
 
 
 def describe_device_array(obj: Any) -> Memory:
-    """The memory of an object with ``__cuda_array_interface__``, as that tells it.
+    """Return the memory of an object with ``__cuda_array_interface__``, as that tells it.
 
     The stream is an address, 1 for CUDA's legacy default stream, 2 for the per-thread one; None where there is
     nothing to wait for.
@@ -299,13 +299,13 @@ def declared_dtype(obj: Any, interface: Any) -> np.dtype[Any]:
 
 
 def numba_stream() -> int:
-    """The stream on which Numba runs what is given none."""
+    """Return the stream on which Numba runs what is given none."""
     per_thread = os.environ.get("NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM", "0")
     return dlpack.LEGACY_STREAM if per_thread in ("", "0") else dlpack.PER_THREAD_STREAM
 
 
 def current_stream(library: str, ordinal: int) -> int:
-    """The address of the caller's current stream in a library; 1 is CUDA's default stream."""
+    """Return the address of the caller's current stream in a library; 1 is CUDA's default stream."""
     if library == "cupy":
         return int(sys.modules["cupy"].cuda.get_current_stream(ordinal).ptr) or dlpack.LEGACY_STREAM
     if library == "torch":
@@ -314,7 +314,7 @@ def current_stream(library: str, ordinal: int) -> int:
 
 
 def copied(array: Any, library: str, ordinal: int) -> Any:
-    """A copy of a device array, on its device, made on the caller's current stream there."""
+    """Return a copy of a device array, on its device, made on the caller's current stream there."""
     if library == "torch":
         return array.clone()
     if library == "cupy":

@@ -83,7 +83,7 @@ class Subscription:
         self.lock = threading.Lock()
 
     def is_there(self) -> bool:
-        """Whether the source tells; who asks first has it do so from now on."""
+        """Return whether the source tells; who asks first has it do so from now on."""
         if self.is_told is None:
             with self.lock:
                 if self.is_told is None:
@@ -143,12 +143,12 @@ subscription = Subscription(CuptiLaunches())
 
 
 def is_watched() -> bool:
-    """Whether somebody watches the calling thread."""
+    """Return whether somebody watches the calling thread."""
     return threading.get_ident() in subscription.watches
 
 
 def stream_of(data: Any) -> int:
-    """The stream of a launch, as CUDA's driver is given it."""
+    """Return the stream of a launch, as CUDA's driver is given it."""
     name, arguments = data.name.decode().removesuffix("_ptsz"), data.arguments
     if name in STREAM_IN_CONFIG:
         arguments = ctypes.c_uint64.from_address(arguments).value
@@ -166,7 +166,7 @@ def line_of(frame: Any) -> str:
 
 
 def message_of(library: Any, code: int) -> str:
-    """What CUPTI says of an error."""
+    """Return what CUPTI says of an error."""
     text = ctypes.c_char_p()
     library.cuptiGetResultString(code, ctypes.byref(text))
     return (text.value or b"CUPTI's error %d" % code).decode()
@@ -185,7 +185,7 @@ def load() -> Any:
 
 
 def packaged() -> list[str]:
-    """Where the package of CUPTI's has it, if there is one."""
+    """Return where the package of CUPTI's has it, if there is one."""
     try:
         from cuda import pathfinder
 

@@ -94,7 +94,7 @@ class Borrowed:
         return 0
 
     def is_current(self):
-        """Whether the stream is current in this thread."""
+        """Return whether the stream is current in this thread."""
         if latest is not self or self.thread != this_thread():
             return False
         if self.cupy is not None and self.cupy[CURRENT](self.ordinal) is not self.cupy[STREAM]:
@@ -102,7 +102,7 @@ class Borrowed:
         return self.torch_before is None or self.is_current_in_torch()
 
     def is_current_in_torch(self):
-        """Whether the stream is current in torch in this thread."""
+        """Return whether the stream is current in torch in this thread."""
         return torch_calls[0](self.ordinal) == self.torch
 
     def renew(self):
@@ -154,7 +154,7 @@ class Borrowed:
         return 0
 
     def is_crossed(self):
-        """Whether the user's with-block that made current in CuPy what was before has ended since.
+        """Return whether the user's with-block that made current in CuPy what was before has ended since.
 
         It has left the task's stream instead of its own, which is current again, and is left instead of the task's.
         """
@@ -281,7 +281,7 @@ class Borrowed:
         return True
 
     def is_covered(self):
-        """Whether the user has made another stream current since, which stays so."""
+        """Return whether the user has made another stream current since, which stays so."""
         return self.cupy is not None and self.cupy[CURRENT](self.ordinal) is not self.cupy[STREAM]
 
     def put_back(self):
@@ -359,14 +359,14 @@ latest: Borrowed = None  # whose stream was made current last
 
 
 def on_device(ordinal):
-    """A with-block in which a device is the current one."""
+    """Return a with-block in which a device is the current one."""
     from stf.devices.make import devices_module
 
     return devices_module().DeviceBlock(ordinal)
 
 
 def borrow(pointer, ordinal):
-    """What gives back the streams that are current; a task's is so from now on."""
+    """Return what gives back the streams that are current; a task's is so from now on."""
     borrowed: Borrowed = Borrowed.__new__(Borrowed)
     borrowed.begin(pointer, ordinal)
     return borrowed
@@ -393,7 +393,7 @@ def take_out(borrowed):
 
 
 def without_grad():
-    """What gives back torch's autograd, which is off from now on: for a body that has no stream."""
+    """Return what gives back torch's autograd, which is off from now on: for a body that has no stream."""
     borrowed: Borrowed = Borrowed.__new__(Borrowed)
     borrowed.cupy = borrowed.cupy_before = borrowed.torch_before = borrowed.below = None
     borrowed.thread = this_thread()
@@ -403,7 +403,7 @@ def without_grad():
 
 
 def has_cuda():
-    """Whether torch uses CUDA, which it is told to start to do: it takes no stream before.
+    """Return whether torch uses CUDA, which it is told to start to do: it takes no stream before.
 
     So its first use is not in a body, where it would be on torch's default stream, or outside of a capture.
     """
@@ -421,7 +421,7 @@ def has_cuda():
 
 
 def uses_cuda():
-    """Whether torch uses CUDA by now, which it goes on to do."""
+    """Return whether torch uses CUDA by now, which it goes on to do."""
     torch = modules.get("torch")
     try:
         if torch is None or not torch.cuda.is_initialized():
@@ -439,7 +439,7 @@ def uses_cuda():
 
 
 def is_being_imported(module):
-    """Whether another thread is still importing a module."""
+    """Return whether another thread is still importing a module."""
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
@@ -454,7 +454,7 @@ class StreamPointer:
 
 
 def known_cupy_stream(pointer, ordinal):
-    """What `cupy_stream` returns, made once per stream."""
+    """Return what `cupy_stream` returns, made once per stream."""
     stream = cupy_streams.get((pointer, ordinal))
     if stream is None:
         cupy = importlib.import_module("cupy")  # another thread may be in the middle of it
@@ -463,7 +463,7 @@ def known_cupy_stream(pointer, ordinal):
 
 
 def cupy_stream(cupy, pointer, ordinal):
-    """What is kept of a CUDA stream in CuPy, which has no `from_external` before CuPy 14."""
+    """Return what is kept of a CUDA stream in CuPy, which has no `from_external` before CuPy 14."""
     if hasattr(cupy.cuda.Stream, "from_external"):
         stream = cupy.cuda.Stream.from_external(StreamPointer(pointer))
     else:
@@ -472,7 +472,7 @@ def cupy_stream(cupy, pointer, ordinal):
 
 
 def known_torch_stream(pointer, ordinal):
-    """What `torch_stream` returns, made once per stream."""
+    """Return what `torch_stream` returns, made once per stream."""
     known: tuple = torch_streams.get((pointer, ordinal))
     if known is None:
         known = torch_streams[(pointer, ordinal)] = torch_stream(modules["torch"], pointer, ordinal)
@@ -480,6 +480,9 @@ def known_torch_stream(pointer, ordinal):
 
 
 def torch_stream(torch, pointer, ordinal):
-    """How torch says which stream is current; its ``set_stream``, which takes the stream, costs six microseconds."""
+    """Return how torch says which stream is current.
+
+    Its ``set_stream``, which takes the stream, costs six microseconds.
+    """
     stream = torch.cuda.ExternalStream(pointer, f"cuda:{ordinal}")
     return stream.stream_id, stream.device_index, stream.device_type

@@ -75,7 +75,7 @@ class Described(NamedTuple):
 
 
 def name_of(capsule: Any) -> bytes:
-    """The name of a capsule."""
+    """Return the name of a capsule."""
     if type(capsule).__name__ != "PyCapsule":
         raise TypeError(f"__dlpack__ returns a capsule, got {capsule!r} of {type(capsule).__name__}")
     function = ctypes.pythonapi.PyCapsule_GetName
@@ -84,14 +84,14 @@ def name_of(capsule: Any) -> bytes:
 
 
 def pointer_of(capsule: Any, name: bytes) -> int:
-    """The address in a capsule."""
+    """Return the address in a capsule."""
     function = ctypes.pythonapi.PyCapsule_GetPointer
     function.restype, function.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return int(function(capsule, name))
 
 
 def open_capsule(capsule: Any) -> tuple[Tensor, int | None]:
-    """The tensor in a capsule that nobody took yet, and its flags; None from before version 1.0."""
+    """Return the tensor in a capsule that nobody took yet, and its flags; None from before version 1.0."""
     name = name_of(capsule)
     if name == b"dltensor_versioned":
         whole = Versioned.from_address(pointer_of(capsule, name))
@@ -118,7 +118,7 @@ def described(capsule: Any) -> Described:
 
 
 def export(obj: Any, **options: Any) -> Any:
-    """The capsule of an object, of version 1 where it has that."""
+    """Return the capsule of an object, of version 1 where it has that."""
     try:
         return obj.__dlpack__(max_version=VERSION, **options)
     except TypeError:
@@ -126,7 +126,7 @@ def export(obj: Any, **options: Any) -> Any:
 
 
 def capsule_of(memory: np.ndarray[Any, Any], dtype: np.dtype[Any], device: tuple[int, int], max_version: Any) -> Any:
-    """A capsule for memory of a device, that holds `memory`: an array over its addresses, never looked at.
+    """Return a capsule for memory of a device, that holds `memory`: an array over its addresses, never looked at.
 
     NumPy makes the capsule, since its deleter may run in any thread and at exit; its device and, where NumPy does not
     know it, its element type are put right before anyone sees it.

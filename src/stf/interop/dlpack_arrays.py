@@ -13,7 +13,7 @@ from stf.interop.memory import Memory, view_at
 
 
 def describe_dlpack(obj: Any, on_cuda: bool, no_stream: Any = -1) -> Memory:
-    """The memory of an object that speaks DLPack; `no_stream` asks it to make no stream wait.
+    """Return the memory of an object that speaks DLPack; `no_stream` asks it to make no stream wait.
 
     The stream that is to wait for the content is known when the data has its place; then the object is asked again.
     """

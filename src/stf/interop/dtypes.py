@@ -36,7 +36,7 @@ to_torch: dict[np.dtype[Any], tuple[Any, np.dtype[Any]]] = {}
 
 
 def dtype_of(kind: Any) -> np.dtype[Any]:
-    """The NumPy dtype of what a user calls an element type: NumPy's, torch's, JAX's, ml_dtypes', or a name.
+    """Return the NumPy dtype of what a user calls an element type: NumPy's, torch's, JAX's, ml_dtypes', or a name.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
 
 
 def narrow(name: str) -> np.dtype[Any]:
-    """A dtype that ml_dtypes adds to NumPy."""
+    """Return a dtype that ml_dtypes adds to NumPy."""
     try:
         import ml_dtypes
     except ImportError as error:
@@ -66,7 +66,7 @@ def narrow(name: str) -> np.dtype[Any]:
 
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is one of ml_dtypes' floats, which many libraries do not know."""
+    """Return whether a dtype is one of ml_dtypes' floats, which many libraries do not know."""
     return dtype.kind in "Vf" and dtype.name in NARROW
 
 
@@ -76,7 +76,7 @@ def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def dtype_of_torch(kind: Any) -> np.dtype[Any]:
-    """The NumPy dtype of a ``torch.dtype``."""
+    """Return the NumPy dtype of a ``torch.dtype``."""
     known = of_torch.get(kind)
     if known is None:
         name = str(kind).removeprefix("torch.")
@@ -93,7 +93,7 @@ def dtype_of_torch(kind: Any) -> np.dtype[Any]:
 
 
 def torch_dtype(dtype: np.dtype[Any]) -> tuple[Any, np.dtype[Any]]:
-    """The ``torch.dtype`` of a NumPy dtype, and the dtype under which torch takes over such memory."""
+    """Return the ``torch.dtype`` of a NumPy dtype, and the dtype under which torch takes over such memory."""
     known = to_torch.get(dtype)
     if known is None:
         kind = getattr(sys.modules["torch"], dtype.name, None) if dtype.name in PLAIN | NARROW else None
@@ -114,7 +114,7 @@ def dlpack_code(dtype: np.dtype[Any]) -> tuple[int, int]:
 
 
 def dtype_of_dlpack(code: int, bits: int, lanes: int) -> np.dtype[Any]:
-    """The NumPy dtype that DLPack describes."""
+    """Return the NumPy dtype that DLPack describes."""
     if lanes == 1 and code in NAMES and bits == (16 if code == 4 else 8):
         return narrow(NAMES[code])
     if lanes == 1 and code in KINDS and bits % 8 == 0 and bits > 0:

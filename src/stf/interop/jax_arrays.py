@@ -23,7 +23,7 @@ from stf.interop.results import check_result
 
 
 def describe_jax(obj: Any, on_cuda: bool) -> Memory:
-    """The memory of a JAX array, which may only be read.
+    """Return the memory of a JAX array, which may only be read.
 
     JAX takes no stream for "none", so it is asked without one; the stream that is to wait is told later.
     """
@@ -105,14 +105,14 @@ class JaxCopy:
 
 
 def array_of(memory: Any) -> Any:
-    """A copy of a NumPy array; TypeError if JAX would change its type."""
+    """Return a copy of a NumPy array; TypeError if JAX would change its type."""
     array = library().numpy.array(memory, copy=True)
     must_keep_type(array, memory.dtype)
     return array
 
 
 def copy_of_device(memory: Any) -> Any:
-    """A copy of memory of a device, which the memory's stream waits for."""
+    """Return a copy of memory of a device, which the memory's stream waits for."""
     jax = library()
     if not memory.layout.nbytes:
         return array_of(np.empty(memory.layout.shape, memory.dtype))
@@ -125,7 +125,10 @@ def copy_of_device(memory: Any) -> Any:
 
 
 def settled_copy(replica: Any, ordinal: int) -> Any:
-    """A copy of a replica whose content is there, outside tasks; the host waits for it, since nobody else would."""
+    """Return a copy of a replica whose content is there, outside tasks.
+
+    The host waits for it, since nobody else would.
+    """
     memory = cuda_arrays.DeviceMemory(replica, (dlpack.CUDA, ordinal), dlpack.LEGACY_STREAM)
     return copy_of_device(memory).block_until_ready()
 
@@ -137,7 +140,7 @@ def must_keep_type(array: Any, dtype: np.dtype[Any]) -> None:
 
 
 def hint_of(dtype: np.dtype[Any]) -> str:
-    """What to do where JAX has no elements of 64 bits."""
+    """Return what to do where JAX has no elements of 64 bits."""
     if dtype.itemsize // (2 if dtype.kind == "c" else 1) < 8:
         return ""
     return '; jax.config.update("jax_enable_x64", True) lets it keep elements of 64 bits'
@@ -151,7 +154,7 @@ def library() -> Any:
 
 
 def jax_copy(task: Any, replica: Any, ordinal: int) -> JaxCopy:
-    """What the body of an open task is to get of a replica; `ordinal` is -1 for one in the host's memory."""
+    """Return what the body of an open task is to get of a replica; `ordinal` is -1 for one in the host's memory."""
     library()  # where it is missing, the call says so, not the body
     if ordinal < 0:
         return JaxCopy(task, replica, numpy_view(replica, True))

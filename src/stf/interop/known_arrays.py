@@ -15,12 +15,12 @@ LEGACY_STREAM = 1  # CUDA's name for the default stream
 
 
 def describe_numpy(obj, on_cuda):
-    """The memory of a NumPy array, never a copy."""
+    """Return the memory of a NumPy array, never a copy."""
     return new_tuple(Memory, numpy_memory(obj))
 
 
 def numpy_memory(obj):
-    """The items of what `describe_numpy` returns."""
+    """Return the items of what `describe_numpy` returns."""
     dtype = obj.dtype
     if dtype.hasobject:
         raise TypeError(
@@ -38,12 +38,12 @@ def numpy_memory(obj):
 
 
 def describe_cupy(obj, on_cuda):
-    """The memory of a CuPy array; its content is being made on CuPy's current stream of its device."""
+    """Return the memory of a CuPy array; its content is being made on CuPy's current stream of its device."""
     return new_tuple(Memory, cupy_memory(obj, on_cuda))
 
 
 def cupy_memory(obj, on_cuda):
-    """The items of what `describe_cupy` returns."""
+    """Return the items of what `describe_cupy` returns."""
     global current_stream
     if current_stream is None:
         current_stream = modules["cupy"].cuda.get_current_stream

@@ -38,7 +38,7 @@ class Memory(NamedTuple):
 
 
 def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writeable: bool) -> np.ndarray[Any, Any]:
-    """A NumPy array over raw memory that keeps `owner` alive."""
+    """Return a NumPy array over raw memory that keeps `owner` alive."""
     low = high = 0
     for n, step in zip(shape, strides, strict=True):
         if n == 0:
@@ -57,7 +57,7 @@ def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writ
 
 
 def numpy_view(replica: Any, writeable: bool) -> Any:
-    """The NumPy view of a host-visible replica, made once per replica and mode."""
+    """Return the NumPy view of a host-visible replica, made once per replica and mode."""
     views = replica.views
     if views is None:
         views = replica.views = {}

@@ -56,12 +56,12 @@ def check_result(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], task:
 
 
 def kind_of_number(value: Any) -> str | None:
-    """Which number of Python's a value is, as dtypes call it; None for what is none."""
+    """Return which number of Python's a value is, as dtypes call it; None for what is none."""
     return next((kind for number, kind in NUMBERS.items() if isinstance(value, number)), None)
 
 
 def holds(dtype: np.dtype[Any], given: np.dtype[Any], extents: tuple[int, ...] = ()) -> bool:
-    """Whether a dtype takes an array of another without loss, or one floating number, which may be rounded."""
+    """Return whether a dtype takes an array of another without loss, or one floating number, which may be rounded."""
     rule: Any = "same_kind" if not extents and given.kind in "fcV" else "safe"
     return given == dtype or bool(np.can_cast(given, dtype, rule))
 
@@ -84,7 +84,7 @@ def check_number(value: Any, kind: str, dtype: np.dtype[Any], label: str) -> Non
 
 
 def is_too_large(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a finite number is none in a floating dtype."""
+    """Return whether a finite number is none in a floating dtype."""
     try:
         with np.errstate(over="ignore"):
             wide = np.complex128 if isinstance(value, complex) else np.float64

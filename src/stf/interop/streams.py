@@ -20,12 +20,12 @@ class StreamPointer(int):
 
 @functools.lru_cache(maxsize=1024)
 def handed_out(pointer: int | None) -> StreamPointer | None:
-    """The address of a stream as users get it; None where there is none."""
+    """Return the address of a stream as users get it; None where there is none."""
     return None if pointer is None else StreamPointer(pointer)
 
 
 def pointer_of(stream: Any) -> int:
-    """The address of a CUDA stream; 0, 1 and 2 are default streams.
+    """Return the address of a CUDA stream; 0, 1 and 2 are default streams.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def pointer_of(stream: Any) -> int:
 
 
 def pointer_of_protocol(stream: Any) -> int:
-    """The address that ``__cuda_stream__`` tells: (version, address), or a method that returns that."""
+    """Return the address that ``__cuda_stream__`` tells: (version, address), or a method that returns that."""
     answer = stream.__cuda_stream__
     answer = answer() if callable(answer) else answer
     name = type(stream).__name__

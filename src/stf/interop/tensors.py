@@ -15,7 +15,7 @@ from stf.interop.memory import Memory, view_at
 
 
 def describe_tensor(obj: Any, on_cuda: bool) -> Memory:
-    """The memory of a tensor; one that needs a gradient gives its values.
+    """Return the memory of a tensor; one that needs a gradient gives its values.
 
     Raises
     ------
@@ -60,7 +60,7 @@ made = [False]  # whether any body may have got a tensor
 
 
 def tensor_of_numpy(torch: Any, array: np.ndarray[Any, Any]) -> Any:
-    """A tensor over the memory of a NumPy array."""
+    """Return a tensor over the memory of a NumPy array."""
     made[0] = True
     kind, carried = torch_dtype(array.dtype)
     if carried is array.dtype:
@@ -69,7 +69,7 @@ def tensor_of_numpy(torch: Any, array: np.ndarray[Any, Any]) -> Any:
 
 
 def tensor_of_device(torch: Any, memory: Any, dtype: np.dtype[Any], ordinal: int, remote: bool = False) -> Any:
-    """A tensor of a CUDA device over memory that `memory` describes with the carrier's type.
+    """Return a tensor of a CUDA device over memory that `memory` describes with the carrier's type.
 
     If that is `remote`, torch must be told so by DLPack: else it asks CUDA where it is, and copies it.
     """

@@ -64,7 +64,7 @@ class Kernel:
             )
 
     def image_of(self, index, access, layout):
-        """The parameters of an array that lies so, but for its address.
+        """Return the parameters of an array that lies so, but for its address.
 
         They are (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
         ``_Kernel._prepare_args``). With numba-cuda-mlir they are (allocated, data, offset, *shape, *strides), a memref
@@ -82,7 +82,7 @@ class Kernel:
         return image
 
     def function_at(self, context, where):
-        """The CUDA function for the device, or the user's CUDA context, at an execution place."""
+        """Return the CUDA function for the device, or the user's CUDA context, at an execution place."""
         key = context.engine.place(where).functions
         if key < len(self.functions) and self.functions[key]:
             return self.functions[key]
@@ -127,7 +127,7 @@ class LaunchBlock:
         return 0
 
     def content(self, count):
-        """The first bytes."""
+        """Return the first bytes."""
         if not cython.compiled:
             return bytes(self.data[:count])
         return cython.cast("char*", cython.address(self.data[0]))[:count]
@@ -213,12 +213,12 @@ def put_described_value(kernel: Kernel, position, value, block: LaunchBlock):
 
 
 def is_of_kind(one, other):
-    """Whether numbers of a dtype are passed where another one is declared: a float is no integer."""
+    """Return whether numbers of a dtype are passed where another one is declared: a float is no integer."""
     return np.can_cast(one, other, "same_kind") or (one.kind == "i" and other.kind == "u")
 
 
 def described_value(value):
-    """The bytes of a value that tells its type itself."""
+    """Return the bytes of a value that tells its type itself."""
     if isinstance(value, (bool, np.bool_)):
         return bytes([bool(value)])
     if isinstance(value, np.generic):
@@ -233,7 +233,7 @@ def described_value(value):
 
 
 def raw_value(kernel: Kernel, index, value):
-    """The bytes of a value that is no Python int or float."""
+    """Return the bytes of a value that is no Python int or float."""
     size = kernel.sizes[index]
     if isinstance(value, (bool, np.bool_)):
         raw = bytes([bool(value)])
@@ -313,7 +313,7 @@ def refuse_gaps(kernel: Kernel, index, args, layout: Layout):
 
 
 def integer_of(kernel, index, value, size):
-    """An integer that the parameter can hold, signed or not, as 64 bits."""
+    """Return an integer that the parameter can hold, signed or not, as 64 bits."""
     if size == 8:
         if not -TWO_63 <= value < TWO_64:
             raise OverflowError(f"parameter {index} of kernel '{kernel.name}' is 8 bytes, got {value}")

@@ -90,17 +90,17 @@ class BodySignature:
 
 
 def accessed(item: Any) -> Any:
-    """The access of an argument."""
+    """Return the access of an argument."""
     return item.access if isinstance(item, Reduction) else item
 
 
 def is_returned(item: Any) -> bool:
-    """Whether a body returns what it contributes to an argument."""
+    """Return whether a body returns what it contributes to an argument."""
     return isinstance(item, Reduction) and item.access.data.core.layout.shape == ()
 
 
 def is_number(item: Any) -> bool:
-    """Whether a body gets the number that an argument holds."""
+    """Return whether a body gets the number that an argument holds."""
     return isinstance(item, Access) and item.data.core.layout.shape == () and item.mode == READ
 
 
@@ -115,7 +115,7 @@ def kind_of(item: Any) -> str:
 
 
 def default_of(value: Any) -> Any:
-    """The number that a parameter of a graph is by default; else the value."""
+    """Return the number that a parameter of a graph is by default; else the value."""
     return value.default if isinstance(value, Param) else value
 
 
@@ -167,7 +167,7 @@ def must_be_real(parameter: Param, where: str) -> None:
 
 
 def is_known(value: Any) -> bool:
-    """Whether kernels for a CPU have such values."""
+    """Return whether kernels for a CPU have such values."""
     import numba
 
     if isinstance(value, Param | types.FunctionType):
@@ -182,7 +182,7 @@ def is_known(value: Any) -> bool:
 
 
 def expected(item: Any) -> Any:
-    """The type of the array that a body will get."""
+    """Return the type of the array that a body will get."""
     access = accessed(item)
     layout = access.data.core.layout
     if layout.interface is not None:

@@ -52,7 +52,7 @@ class Explanation:
         self.coordinates, self.parameters = coordinates, parameters
 
     def of(self, error: IndexError, box: tuple[range, ...], arrays: list[Any], extra: tuple[Any, ...]) -> IndexError:
-        """The error with a name and an index; the one that is given where none is found."""
+        """Return the error with a name and an index; the one that is given where none is found."""
         count = len(extra) - len(self.names)
         body = self.body_with(extra[count:])
         code = body.__code__
@@ -78,7 +78,7 @@ class Explanation:
         return error
 
     def body_with(self, numbers: tuple[Any, ...]) -> types.FunctionType:
-        """The body, with the variables around it as they were when it was submitted."""
+        """Return the body, with the variables around it as they were when it was submitted."""
         values = [v if isinstance(v, types.FunctionType) else n for v, n in zip(self.values, numbers, strict=True)]
         free = len(self.body.__code__.co_freevars)
         cells = tuple(types.CellType(value) for value in values[:free])
@@ -119,14 +119,14 @@ class NamedArray(np.ndarray[Any, Any]):
 
 
 def named(array: Any, name: str) -> NamedArray:
-    """A copy of an array."""
+    """Return a copy of an array."""
     found = array.copy().view(NamedArray)
     found._stf_name = name
     return found  # type: ignore[no-any-return]
 
 
 def line_in(error: BaseException, code: types.CodeType) -> int:
-    """The line of a function in which an error came up, there or in a function that it called."""
+    """Return the line of a function in which an error came up, there or in a function that it called."""
     trace, line = error.__traceback__, code.co_firstlineno
     while trace is not None:
         line = trace.tb_lineno if trace.tb_frame.f_code is code else line

@@ -102,7 +102,7 @@ class KernelBuilder:
         return 0
 
     def on_each_part(self, body):
-        """A builder for each part of partitioned data, which all run beside each other; None for other loops."""
+        """Return a builder for each part of partitioned data, which all run beside each other; None for other loops."""
         loops = loops_over_parts(self, body)
         if loops is None:
             return None
@@ -122,7 +122,10 @@ class KernelBuilder:
         return found
 
     def on_each_place(self):
-        """A builder for the part of each place that has one; later ones go on from what the first have written."""
+        """Return a builder for the part of each place that has one.
+
+        Later ones go on from what the first have written.
+        """
         grid = self.grid
         partition = self.partition or grid.partition or blocked_partition()
         positions = zip(positions_of(grid.dims), grid.places, strict=True)
@@ -146,7 +149,7 @@ class KernelBuilder:
 
 
 def make_builder(context: ContextCore, construct, over, arguments, extra, name):
-    """A builder whose task has these accesses and reductions."""
+    """Return a builder whose task has these accesses and reductions."""
     builder: KernelBuilder = KernelBuilder.__new__(KernelBuilder)
     builder.construct, builder.over = construct, over
     builder.arguments = arguments
@@ -183,7 +186,7 @@ def must_be_alone(item, arguments):
 
 
 def continued(item):
-    """An argument of a part that comes after others: it goes on from what they have written."""
+    """Return an argument of a part that comes after others: it goes on from what they have written."""
     if isinstance(item, Reduction):
         return Reduction(make_access_like(item.access, READ | WRITE), item.op, True)
     return make_access_like(item, READ | WRITE) if item.mode == WRITE else item

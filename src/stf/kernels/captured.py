@@ -94,7 +94,7 @@ class Captured:
 
 
 def checked(name: str, value: Any, where: str) -> Any:
-    """A value that a kernel may have; of an array a copy, as it is now."""
+    """Return a value that a kernel may have; of an array a copy, as it is now."""
     refuse_data(name, value, where)
     if isinstance(value, np.ndarray):
         if value.nbytes > MAX_BYTES:
@@ -152,13 +152,13 @@ def must_be_builtin(code: types.CodeType, name: str, where: str) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def global_names(code: types.CodeType) -> tuple[str, ...]:
-    """The global variables that code reads, and code in it."""
+    """Return the global variables that code reads, and code in it."""
     return tuple({step.name: None for one in codes_in(code) for step in facts_of(one).loads("global", "name")})
 
 
 @functools.lru_cache(maxsize=1024)
 def attribute_names(code: types.CodeType) -> frozenset[str]:
-    """The attributes that code reads, and code in it, of whatever object."""
+    """Return the attributes that code reads, and code in it, of whatever object."""
     steps = [step for one in codes_in(code) for step in facts_of(one).steps]
     return frozenset([s.name for s in steps if s.is_load("attribute") or (s.does == "import" and s.of == "name")])
 
@@ -174,7 +174,7 @@ def closed_over(code: types.CodeType, variables: tuple[str, ...]) -> types.CodeT
 
 
 def code_key(fn: Callable[..., Any]) -> tuple[Any, ...]:
-    """What a function that is compiled with a kernel depends on: its code, and the values around it.
+    """Return what a function that is compiled with a kernel depends on: its code, and the values around it.
 
     Raises
     ------
@@ -198,7 +198,7 @@ being_keyed: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("b
 
 
 def around_key(captured: Captured) -> tuple[Any, ...]:
-    """What of the variables around a function is compiled in."""
+    """Return what of the variables around a function is compiled in."""
     functions = [(name, code_key(function)) for name, function in captured.functions.items()]
     constants = [
         (name, module_key(v, captured.attributes) if is_users_module(v) else value_key(v))
@@ -208,12 +208,12 @@ def around_key(captured: Captured) -> tuple[Any, ...]:
 
 
 def is_users_module(value: Any) -> bool:
-    """Whether a value is a module whose attributes may change: none of a library that kernels know."""
+    """Return whether a value is a module whose attributes may change: none of a library that kernels know."""
     return isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] not in LIBRARIES
 
 
 def module_key(module: types.ModuleType, attributes: frozenset[str]) -> tuple[Any, ...]:
-    """What of a user's module is compiled in."""
+    """Return what of a user's module is compiled in."""
     found = [(name, value) for _, name, value in variables_read(module, attributes)]
     return ("module", module.__name__, *[(name, value_key(v)) for name, v in found if not is_users_module(v)])
 
@@ -228,7 +228,7 @@ def variables_read(module: types.ModuleType, attributes: frozenset[str]) -> Iter
 
 
 def value_key(value: Any) -> Any:
-    """A value with its type, since 1, 1.0 and True are equal; what has no value of its own by its identity."""
+    """Return a value with its type, since 1, 1.0 and True are equal; what has no value of its own by its identity."""
     if isinstance(value, types.FunctionType):
         return code_key(value)
     if isinstance(value, np.ndarray):
@@ -254,7 +254,7 @@ class Identity:
 
 
 def with_functions(module: types.ModuleType, attributes: frozenset[str], compiled: Callable[[Any], Any]) -> Any:
-    """A user's module as kernels see it: `compiled` makes what they call of the functions in it."""
+    """Return a user's module as kernels see it: `compiled` makes what they call of the functions in it."""
     functions = {
         name: compiled(value)
         for name, value in vars(module).items()
@@ -272,7 +272,7 @@ class NotKeptError(Exception):
 
 
 def text_of(key: Any) -> bytes:
-    """A key as a text that another process finds again.
+    """Return a key as a text that another process finds again.
 
     Raises
     ------
@@ -291,7 +291,7 @@ def text_of(key: Any) -> bytes:
 
 
 def text_of_object(value: Any) -> bytes:
-    """A module, a class or a function by its name, if it is of a library whose version is part of every key."""
+    """Return a module, a class or a function by its name, if it is of a library whose version is part of every key."""
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     home = name if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
     if name is None or home is None or home.partition(".")[0] not in LIBRARIES:

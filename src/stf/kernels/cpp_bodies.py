@@ -17,7 +17,7 @@ PAIRS = {")": "(", "]": "[", "}": "{", ">": "<"}
 
 @functools.lru_cache(maxsize=1024)
 def function_of_lambda(text: str) -> types.FunctionType:
-    """A function that stands for a lambda: with as many parameters, and the lambda's text as its documentation.
+    """Return a function that stands for a lambda: with as many parameters, and the lambda's text as its documentation.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def function_of_lambda(text: str) -> types.FunctionType:
 
 
 def count_of(rest: str, text: str) -> int:
-    """How many parameters there are up to the parenthesis that ends them."""
+    """Return how many parameters there are up to the parenthesis that ends them."""
     opened: list[str] = []
     commas = 0
     for at, char in enumerate(rest):
@@ -59,5 +59,5 @@ def count_of(rest: str, text: str) -> int:
 
 
 def cpp_text(fn: types.FunctionType) -> str | None:
-    """The lambda that a function stands for; None for a function of Python's."""
+    """Return the lambda that a function stands for; None for a function of Python's."""
     return fn.__doc__ if fn.__code__.co_name == NAME else None

@@ -32,18 +32,18 @@ class Elements:
     what = "parallel_for"
 
     def function_of(self, body: Any) -> types.FunctionType:
-        """The function that a body is, or that stands for a lambda of C++; TypeError if it is neither."""
+        """Return the function that a body is, or that stands for a lambda of C++; TypeError if it is neither."""
         if isinstance(body, str):
             return function_of_lambda(body)
         raise TypeError(f"parallel_for takes a Python function, or a C++ lambda as text, got {type(body).__name__}")
 
     def whole(self, builder: Any) -> Part:
-        """What is cut into parts for the places of a grid."""
+        """Return what is cut into parts for the places of a grid."""
         part: Part = builder.over.part
         return part
 
     def part(self, space: IndexSpace, part: Part) -> IndexSpace:
-        """What one place runs over."""
+        """Return what one place runs over."""
         return space._replace(part=part)
 
     def check(self, builder: Any, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:

@@ -118,7 +118,7 @@ class ConfiguredKernel:
 
 
 def flavour_of(thing: Any) -> str:
-    """Which library a kernel is of."""
+    """Return which library a kernel is of."""
     module = type(thing).__module__
     root = module.partition(".")[0]
     if root in ("numba", "numba_cuda", "numba_cuda_mlir") and hasattr(thing, "compile") and hasattr(thing, "py_func"):
@@ -129,7 +129,7 @@ def flavour_of(thing: Any) -> str:
 
 
 def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
-    """The context comes from the data."""
+    """Return the context comes from the data."""
     for argument in args:
         if isinstance(argument, Access):
             context = argument.data.core.engine.context()
@@ -154,7 +154,7 @@ def accesses_among(args: tuple[Any, ...]) -> tuple[Access, ...]:
 
 
 def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
-    """The number of the execution place of a launch; `PlaceError` if that is no CUDA device."""
+    """Return the number of the execution place of a launch; `PlaceError` if that is no CUDA device."""
     named = place is not None and not is_auto(place)
     where = place_code(context, place) if named else current_place_code(context)  # which is one like all others
     if where == 0 or not context.engine.places[where].enqueues:
@@ -169,7 +169,7 @@ def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
 
 
 def numba_kernel(context: Any, brought: BroughtKernel, args: tuple[Any, ...], place: Any) -> Kernel:
-    """The compiled form of a Numba function for these arguments, on the device where it is launched."""
+    """Return the compiled form of a Numba function for these arguments, on the device where it is launched."""
     where = where_of(context, brought, place)
     key = (context.engine.places[where].functions, *[key_of(argument) for argument in args])
     known = brought.compiled.get(key)
@@ -179,7 +179,7 @@ def numba_kernel(context: Any, brought: BroughtKernel, args: tuple[Any, ...], pl
 
 
 def key_of(argument: Any) -> Any:
-    """What of an argument decides which compiled form is needed."""
+    """Return what of an argument decides which compiled form is needed."""
     if isinstance(argument, Access):
         layout = argument.data.core.layout
         return (layout.dtype, len(layout.shape), order_of(argument))
@@ -230,7 +230,7 @@ class Generation(NamedTuple):
 
 @functools.cache
 def generation_of(root: str) -> Generation:
-    """The generation, by the package that its functions are of."""
+    """Return the generation, by the package that its functions are of."""
     if root == "numba_cuda_mlir":
         from numba_cuda_mlir.numba_cuda import types
         from numba_cuda_mlir.numba_cuda.cudadrv.devices import gpus
@@ -247,12 +247,12 @@ def generation_of(root: str) -> Generation:
 
 
 def function_of_library(overload: Any, context: Any, where: int) -> int:
-    """The CUDA function of numba-cuda, which has loaded it."""
+    """Return the CUDA function of numba-cuda, which has loaded it."""
     return foreign.function_of_kernel(int(overload._codelibrary.get_cufunc().handle), context, where)
 
 
 def function_of_image(overload: Any, context: Any, where: int) -> int:
-    """The CUDA function of numba-cuda-mlir, which gives machine code."""
+    """Return the CUDA function of numba-cuda-mlir, which gives machine code."""
     image, name = bytes(overload.metadata["cubin"]), overload.metadata["func_name"]
     return int(context.engine.root.kernels.at(where).function(image, name))
 
@@ -303,7 +303,10 @@ def overload_of(numba: Generation, dispatcher: Any, kinds: tuple[Any, ...]) -> t
 
 
 def fits(numba: Generation, kinds: tuple[Any, ...], taken: tuple[Any, ...]) -> bool:
-    """Whether arguments can be passed where others were declared: numbers of the same kind, arrays that lie so."""
+    """Return whether arguments can be passed where others were declared.
+
+    Numbers of the same kind, arrays that lie so.
+    """
     types = numba.types
     if len(kinds) != len(taken):
         return False
@@ -321,7 +324,7 @@ def fits(numba: Generation, kinds: tuple[Any, ...], taken: tuple[Any, ...]) -> b
 
 
 def dtype_of(numba: Generation, kind: Any) -> Any:
-    """The dtype of numbers of a type of Numba's; None if it is no such type."""
+    """Return the dtype of numbers of a type of Numba's; None if it is no such type."""
     return numba.as_dtype(kind) if isinstance(kind, (numba.types.Number, numba.types.Boolean)) else None
 
 
@@ -365,7 +368,7 @@ LAUNCHED_BY_THEIR_OWN = {"triton": (launch_triton, "torch"), "tile": (launch_til
 
 
 def is_token(value: Any) -> bool:
-    """Whether it is an access of a token."""
+    """Return whether it is an access of a token."""
     return isinstance(value, Access) and bool(value.data.core.token)
 
 

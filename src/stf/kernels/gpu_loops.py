@@ -36,7 +36,7 @@ known: dict[Any, Kernel] = {}
 
 
 def argument(name: str, value: Any, where: str) -> Argument:
-    """The parameters that stand for a value, named after it: complex numbers and tuples are several.
+    """Return the parameters that stand for a value, named after it: complex numbers and tuples are several.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def in_kernels(value: Any) -> Any:
 
 
 def dtype_of(value: Any) -> np.dtype[Any]:
-    """The type of a parameter."""
+    """Return the type of a parameter."""
     number = value.default if isinstance(value, Param) else value
     return np.dtype(np.uint64) if type(number) is int and number >= 1 << 63 else np.asarray(number).dtype
 
@@ -151,17 +151,20 @@ def scope_for(arguments: list[Argument], results: Sequence[Contribution] = ()) -
 
 
 def keys_of(arguments: list[Argument]) -> tuple[Any, ...]:
-    """What of arguments is compiled in."""
+    """Return what of arguments is compiled in."""
     return tuple((one.text, *map(dtype_of, one.values), *[value_key(v) for _, v in one.constants]) for one in arguments)
 
 
 def symbol_of(name: str) -> str:
-    """A name that a kernel may have."""
+    """Return a name that a kernel may have."""
     return re.sub(r"\W", "_", name, flags=re.ASCII).lstrip("0123456789") or "kernel"
 
 
 def device_function(value: Any) -> Any:
-    """A function of the user's for calls from a kernel, with those that it calls; other values as kernels see them."""
+    """Return a function of the user's for calls from a kernel, with those that it calls.
+
+    Other values as kernels see them.
+    """
     return device_function_for(Key(value)) if isinstance(value, types.FunctionType) else in_kernels(value)
 
 

@@ -268,7 +268,7 @@ def fill_body(ndim: int) -> Any:
 
 
 def array_of(access: Any) -> ArrayType:
-    """The type of the array that a kernel gets."""
+    """Return the type of the array that a kernel gets."""
     kind = expected(access)
     return kind._replace(order=order_of(access) if kind.ndim else "C")
 
@@ -287,23 +287,26 @@ def load(kernel: Any, context: Any, place: int, where: str) -> None:
 
 
 def blocks_at_once(kernel: Kernel, task: Any, threads: int) -> int:
-    """How many blocks of so many threads run at once where a task runs."""
+    """Return how many blocks of so many threads run at once where a task runs."""
     function = kernel.function_at(task.context, task.where)
     return int(task.engine.root.kernels.at(task.where).blocks_at_once(function, threads))
 
 
 def threads_at_once(kernel: Kernel, task: Any, threads: int) -> int:
-    """The occupancy: how many threads of such blocks run at once. Blocks of more than `BLOCK` have no more."""
+    """Return the occupancy: how many threads of such blocks run at once. Blocks of more than `BLOCK` have no more."""
     return threads * blocks_at_once(kernel, task, threads)
 
 
 def is_at_limit(launches: list[Launch]) -> bool:
-    """Whether a grid is as large along y or z as any may be, so that it may not have all elements."""
+    """Return whether a grid is as large along y or z as any may be, so that it may not have all elements."""
     return any(MOST_YZ in grid[1:] for grid, _, _ in launches)
 
 
 def grid_of(box: tuple[range, ...], rows: int, size: int = BLOCK) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The grid and the block for the elements of a box, whose last axis is along x; see `gpu_loops.kernel_for`."""
+    """Return the grid and the block for the elements of a box, whose last axis is along x.
+
+    See `gpu_loops.kernel_for`.
+    """
     sizes = [len(axis) for axis in box]
     along = [max(sizes[-1], 1)]
     if len(sizes) > 1:

@@ -74,7 +74,7 @@ class OnGpu:
 
     @staticmethod
     def memory(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
-        """The memory of the thread's group as an array, whichever group that is."""
+        """Return the memory of the thread's group as an array, whichever group that is."""
         return items_of(name(f"{MEMORY}{level}"), dtype, count)
 
 
@@ -166,7 +166,7 @@ def scratch_of(hierarchy: Hierarchy, mapping: Mapping) -> list[Scratch]:
 
 
 def with_widths(hierarchy: Hierarchy, blocks: int, threads: int) -> Hierarchy:
-    """A width for each level that has none: of a block inside, and outside of so many blocks of so many threads.
+    """Return a width for each level that has none: of a block inside, and outside of so many blocks of so many threads.
 
     Outside it is all of these blocks, or one of them for `hw_scope.thread`.
     """
@@ -182,7 +182,7 @@ def with_widths(hierarchy: Hierarchy, blocks: int, threads: int) -> Hierarchy:
 
 
 def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: bool, where: str) -> Mapping:
-    """How a hierarchy lies on a device; with `is_automatic` its outermost level is several blocks, however many.
+    """Return how a hierarchy lies on a device; with `is_automatic` its outermost level is several blocks, however many.
 
     Raises
     ------
@@ -226,12 +226,12 @@ def threads_for(sizes: list[int]) -> int:
 
 
 def is_of_warp(size: int) -> bool:
-    """Whether groups of so many threads lie in warps."""
+    """Return whether groups of so many threads lie in warps."""
     return size <= WARP and WARP % size == 0
 
 
 def largest_divisor(number: int) -> int:
-    """The largest divisor that is a number of threads of a block."""
+    """Return the largest divisor that is a number of threads of a block."""
     return max(n for n in range(1, MAX_THREADS + 1) if number % n == 0)
 
 
@@ -264,7 +264,7 @@ def kernel_of(
 
 
 def ratios(mapping: Mapping) -> tuple[int, ...]:
-    """What of the sizes of groups is compiled in: of those that wait, or share memory, in a block."""
+    """Return what of the sizes of groups is compiled in: of those that wait, or share memory, in a block."""
     kept = zip(mapping.sizes, mapping.barriers, mapping.shared, strict=True)
     return tuple(size if wait == "warp" or words else 0 for size, wait, words in kept)
 
@@ -306,7 +306,7 @@ def thread_text(mapping: Mapping, signature: BodySignature, count: int, argument
 
 
 def group_of(level: int) -> str:
-    """The number of a thread's group of a level, among all."""
+    """Return the number of a thread's group of a level, among all."""
     text = "0"
     for outer in range(level):
         text = f"({text} * _stf_width{outer} + _stf_rank{outer})"
@@ -314,7 +314,7 @@ def group_of(level: int) -> str:
 
 
 def waiting_for(kind: str, size: int) -> Any:
-    """A function for kernels by which the threads of a group wait for each other."""
+    """Return a function for kernels by which the threads of a group wait for each other."""
     cuda = intrinsics()
     if kind == "block":
 

@@ -94,11 +94,11 @@ class Hierarchy(NamedTuple):
         return len(self.levels)
 
     def with_widths(self, widths: tuple[int, ...]) -> Hierarchy:
-        """The same, with a width for each level."""
+        """Return the same, with a width for each level."""
         return Hierarchy(tuple(level._replace(width=width) for level, width in zip(self.levels, widths, strict=True)))
 
     def groups(self, level: int) -> int:
-        """How many groups a level has; its threads are those with the same ranks in the levels before."""
+        """Return how many groups a level has; its threads are those with the same ranks in the levels before."""
         return math.prod(int(one.width or 0) for one in self.levels[:level])
 
     def __repr__(self) -> str:
@@ -174,7 +174,7 @@ class LevelMaker:
 
 
 def checked(width: Any, name: str) -> int:
-    """A width."""
+    """Return a width."""
     if isinstance(width, bool) or not hasattr(width, "__index__") or width < 1:
         raise ValueError(f"{name} takes a width of at least 1, got {width!r}")
     return operator.index(width)

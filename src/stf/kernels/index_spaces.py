@@ -87,7 +87,7 @@ class IndexSpace(NamedTuple):
 
 
 def space_of(shape: Any) -> IndexSpace:
-    """The index space that a user says.
+    """Return the index space that a user says.
 
     Parameters
     ----------
@@ -108,13 +108,13 @@ def space_of(shape: Any) -> IndexSpace:
 
 @functools.lru_cache(maxsize=1024, typed=True)
 def space_of_shape(shape: tuple[Any, ...]) -> IndexSpace:
-    """The index space of extents."""
+    """Return the index space of extents."""
     part = checked(Part(as_space(shape)))
     return IndexSpace(part, len(part))
 
 
 def checked(part: Part) -> Part:
-    """A box of 1 to 4 axes."""
+    """Return a box of 1 to 4 axes."""
     if not 1 <= len(part) <= MAX_NDIM:
         raise ValueError(f"an index space has 1 to {MAX_NDIM} axes, got {len(part)}: {part!r}")
     return part

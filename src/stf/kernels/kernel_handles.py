@@ -33,12 +33,12 @@ def remember(thing: Any, kernel: Any) -> None:
 
 
 def function_of_kernel(kernel: int, context: Any, where: int) -> int:
-    """The function, at an execution place, of a kernel that belongs to no CUDA context."""
+    """Return the function, at an execution place, of a kernel that belongs to no CUDA context."""
     return int(context.engine.root.kernels.at(where).function_of(kernel))
 
 
 def function_at(thing: Any, context: Any, where: int) -> int:
-    """The CUDA function of a kernel at an execution place.
+    """Return the CUDA function of a kernel at an execution place.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def function_at(thing: Any, context: Any, where: int) -> int:
 
 
 def function_of_address(address: int, context: Any, where: int) -> int:
-    """The function that an address means, which is that of a CUfunction, or of a CUkernel.
+    """Return the function that an address means, which is that of a CUfunction, or of a CUkernel.
 
     CUDA launches both by the same call, and tells the parameters of a CUfunction alone; of one without parameters it
     is asked whether it is a CUkernel.
@@ -83,12 +83,12 @@ def function_of_address(address: int, context: Any, where: int) -> int:
 
 
 def is_cooperative(thing: Any) -> bool:
-    """Whether a kernel is cooperative whatever its launches say (CuPy's ``enable_cooperative_groups``)."""
+    """Return whether a kernel is cooperative whatever its launches say (CuPy's ``enable_cooperative_groups``)."""
     return getattr(thing, "enable_cooperative_groups", False) is True
 
 
 def name_of(thing: Any) -> str:
-    """What pictures and messages call a kernel."""
+    """Return what pictures and messages call a kernel."""
     function = getattr(thing, "_pyfunc", thing)  # of a kernel of cuda.tile
     name = getattr(thing, "name", None) or getattr(function, "__name__", None)
     return str(name) if isinstance(name, str) else "kernel"

@@ -148,7 +148,10 @@ class Threads:
         raise TypeError(f"launch takes a Python function, got {type(body).__name__}")
 
     def whole(self, builder: KernelBuilder) -> Part:
-        """What is cut into parts for the places of a grid: the outermost level, which has a width from now on."""
+        """Return what is cut into parts for the places of a grid.
+
+        The outermost level, which has a width from now on.
+        """
         context, hierarchy = builder.task.context, builder.over.hierarchy
         if hierarchy.levels[0].width is None:
             root = context.engine.root
@@ -164,7 +167,7 @@ class Threads:
         return Part((range(hierarchy.levels[0].width or 0),))
 
     def part(self, group: Group, part: Part) -> Group:
-        """What one place runs."""
+        """Return what one place runs."""
         return group._replace(outer=part)
 
     def check(self, builder: KernelBuilder, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:

@@ -31,11 +31,11 @@ class LaunchCapture(Recaptured):
         return False
 
     def replicas(self):
-        """The recorded replicas that others take the place of when it is captured anew for other data."""
+        """Return the recorded replicas that others take the place of when it is captured anew for other data."""
         return [replica for _, replica in self.pointers]
 
     def __call__(self, first, values, rebinding=None):
-        """What is captured for the values and the data of a launch; `first` is that of the defaults."""
+        """Return what is captured for the values and the data of a launch; `first` is that of the defaults."""
         content = self.content
         if self.arguments is not None:
             content = self.arguments.packed(values, content)
@@ -52,7 +52,7 @@ class LaunchCapture(Recaptured):
         return last[1]
 
     def capture(self, content):
-        """The launch with these arguments, captured by itself."""
+        """Return the launch with these arguments, captured by itself."""
         capture = self.port.captures.begin(self.where, None)
         try:
             self.port.kernels.at(self.where).launch(*self.how, content, capture.pointer)
@@ -61,7 +61,10 @@ class LaunchCapture(Recaptured):
         return captured
 
     def parts(self):
-        """What it does, to be compared: how it is launched, what it gets but for addresses, these, and parameters."""
+        """Return what it does, to be compared.
+
+        How it is launched, what it gets but for addresses, these, and parameters.
+        """
         content = bytearray(self.content)
         for offset, _ in self.pointers:
             content[offset : offset + 8] = bytes(8)

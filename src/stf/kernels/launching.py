@@ -132,7 +132,10 @@ def launch_alone(task, mine, shape, args):
 
 
 def expanded(args):
-    """The arguments with what ``lX.read().array`` stands for in place of it: pointer, extents, strides in bytes."""
+    """Return the arguments with what ``lX.read().array`` stands for in place of it.
+
+    Pointer, extents, strides in bytes.
+    """
     found = []
     for argument in args:
         if type(argument) is ArrayAccess:
@@ -145,7 +148,7 @@ def expanded(args):
 
 
 def accesses_in(args):
-    """The accesses among the arguments of a launch."""
+    """Return the accesses among the arguments of a launch."""
     for argument in args:
         if type(argument) is not Access:
             return tuple([access for access in args if type(access) is Access])
@@ -257,7 +260,7 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
 
 
 def recorded_value(task: Task, param, size):
-    """The value with which a parameter is recorded, for a kernel that takes so many bytes."""
+    """Return the value with which a parameter is recorded, for a kernel that takes so many bytes."""
     param.must_be_recorded()
     param.give_to_kernel(size)
     return param.value_in(None)
@@ -273,7 +276,7 @@ class LateArguments(Arguments):
         self.late = late
 
     def packed(self, values, recorded):
-        """The bytes of all arguments for the values of a launch; the others are as they were recorded."""
+        """Return the bytes of all arguments for the values of a launch; the others are as they were recorded."""
         block = take_block()
         block.put_bytes(0, recorded)
         kernel: Kernel = self.kernel
@@ -291,7 +294,7 @@ class LateArguments(Arguments):
 
 
 def declared_at(task: Task, kernel: Kernel, access: Access):
-    """Which access of a with-block the argument of a launch in it stands for: that of the same data."""
+    """Return which access of a with-block the argument of a launch in it stands for: that of the same data."""
     for i in range(len(task.accesses)):
         known = cython.cast(Access, task.accesses[i])
         place = task.engine.place(task.where).memory if known.place == AFFINE else known.place
@@ -353,7 +356,7 @@ def put_described(task, kernel, args, block, pointers, alone):
 
 
 def kernel_of(context: ContextCore, thing, where):
-    """What we know of a kernel, found out once."""
+    """Return what we know of a kernel, found out once."""
     global last_kernel
     if last_kernel is not None and last_kernel.user_object is thing:  # as in a loop
         return last_kernel
@@ -378,7 +381,7 @@ def kernel_of(context: ContextCore, thing, where):
 
 
 def config_of(config):
-    """A configuration from what users write, remembered where it can be."""
+    """Return a configuration from what users write, remembered where it can be."""
     global last_config
     if type(config) is Config:
         return config
@@ -400,7 +403,7 @@ def config_of(config):
 
 
 def make_config(config):
-    """A configuration: a ``LaunchConfig`` of cuda.core, or (grid, block[, shared bytes])."""
+    """Return a configuration: a ``LaunchConfig`` of cuda.core, or (grid, block[, shared bytes])."""
     if isinstance(config, tuple) and len(config) in (2, 3):
         return Config(config[0], config[1], config[2] if len(config) == 3 else 0)
     if hasattr(config, "grid") and hasattr(config, "block"):
@@ -409,7 +412,7 @@ def make_config(config):
 
 
 def config_like(config):
-    """A configuration like a ``LaunchConfig`` of cuda.core, whose grid counts clusters where it has some."""
+    """Return a configuration like a ``LaunchConfig`` of cuda.core, whose grid counts clusters where it has some."""
     cluster = getattr(config, "cluster", None)
     cooperative = bool(getattr(config, "is_cooperative", False))
     overlapping = bool(getattr(config, "programmatic_stream_serialization", False))

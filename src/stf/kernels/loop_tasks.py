@@ -125,7 +125,7 @@ class LoopTask:
         self.run(call, self.pieces())
 
     def pieces(self) -> list[Box]:
-        """The boxes, cut for the workers."""
+        """Return the boxes, cut for the workers."""
         cost = self.loop.cost_ns or UNKNOWN_NS
         workers = self.port.max_workers()
         count = min(PIECES_EACH * workers, int(self.size * cost / PIECE_NS))
@@ -276,7 +276,7 @@ def bounds(box: Box) -> Iterator[int]:
 
 
 def is_cut_along_first(part: Part) -> bool:
-    """Whether a part is cut along its first axis alone: one box, whose first axis is long enough."""
+    """Return whether a part is cut along its first axis alone: one box, whose first axis is long enough."""
     return all(isinstance(axis, range) for axis in part) and len(part[0]) >= LONG
 
 

@@ -246,14 +246,14 @@ def keep_on_disk(dispatcher: Any, key: Any) -> None:
 
 
 def symbols_of(library: Any) -> list[str]:
-    """What compiled code of Numba's calls in other libraries, which must be there before it is loaded."""
+    """Return what compiled code of Numba's calls in other libraries, which must be there before it is loaded."""
     module = library._final_module
     found = [item.name for item in (*module.functions, *module.global_variables) if item.is_declaration]
     return [name for name in found if not name.startswith("llvm.")]
 
 
 def fields_of(kind: Any) -> Any:
-    """The names of fields of a type of named tuples, in its order, and of those in it; None for most types."""
+    """Return the names of fields of a type of named tuples, in its order, and of those in it; None for most types."""
     import numba
 
     if not isinstance(kind, numba.types.BaseTuple):
@@ -269,7 +269,7 @@ def types_of(arguments: list[Any]) -> tuple[Any, ...]:
 
 
 def kind_of(value: Any) -> Any:
-    """What of an argument decides its type in Numba, as something to look up; the argument's type for most."""
+    """Return what of an argument decides its type in Numba, as something to look up; the argument's type for most."""
     kind = type(value)
     if kind is int:
         return kind, -(1 << 63) <= value < 1 << 63

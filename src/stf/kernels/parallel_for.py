@@ -101,7 +101,7 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=Non
 
 
 def space_like(shape):
-    """The index space of extents."""
+    """Return the index space of extents."""
     global last
     known: tuple = last
     if known[0] is not shape:  # as it is in a loop
@@ -116,7 +116,7 @@ last: tuple = (None, None)
 
 
 def is_place(value, rest):
-    """Whether the first argument says where it runs: an integer does before an index space."""
+    """Return whether the first argument says where it runs: an integer does before an index space."""
     if isinstance(value, (ExecPlace, str)):
         return True
     if isinstance(value, (Access, Reduction, Part, tuple, list)) or hasattr(value, "index_to_coords"):

@@ -46,7 +46,7 @@ class Argument:
         self.order = None if self.layout is None or self.layout.packed() is self.layout else order_of(access)
 
     def suits(self, item):
-        """Whether another one is alike."""
+        """Return whether another one is alike."""
         if type(item) is REDUCTION:
             if item.op is not self.op or item.accumulates != self.accumulates:
                 return False
@@ -104,7 +104,7 @@ class Plan:
         return self
 
     def holds(self, task, body, construct, items, extra):
-        """Whether another call is alike, but for the values of numbers."""
+        """Return whether another call is alike, but for the values of numbers."""
         if body.__globals__ is not self.around or task.engine.place(task.where).enqueues != self.enqueues:
             return False
         if task.symbol != self.symbol if self.enqueues else config.validate != self.validate:
@@ -122,7 +122,7 @@ class Plan:
         return self.is_for is None or bool(self.is_for(task))
 
     def numbers(self, body, extra):
-        """What the kernel gets now; None if the plan does not hold any more."""
+        """Return what the kernel gets now; None if the plan does not hold any more."""
         for around, name, value in self.watched:
             if (around.cell_contents if name is None else around.get(name, MISSING)) is not value:
                 return None
@@ -165,7 +165,7 @@ class Plan:
 
 
 def is_wide(value):
-    """Whether an integer has another type in kernels than most."""
+    """Return whether an integer has another type in kernels than most."""
     return type(value) is int and not -TWO_63 <= value < TWO_63
 
 
@@ -224,12 +224,15 @@ def remember(plan, body, captured):
 
 
 def with_given(fn, enqueues):
-    """A function of the closure, and what a kernel gets for it: nothing at a GPU, whose kernels have it in them."""
+    """Return a function of the closure, and what a kernel gets for it.
+
+    Nothing at a GPU, whose kernels have it in them.
+    """
     return fn, NOTHING if enqueues else (jitted(fn),)
 
 
 def seen_by(fn, seen, given):
-    """The global variables that a function reads, and those of the functions that it calls, and their closures.
+    """Return the global variables that a function reads, and those of the functions that it calls, and their closures.
 
     `given` are those that the kernel gets, of a body, and None for other functions. Of a body's own closure only what
     its functions see: another body of the same code has other variables.
@@ -263,7 +266,7 @@ def seen_by(fn, seen, given):
 
 
 def is_steady(value):
-    """Whether a value that is compiled in stays as it is while it is the same object."""
+    """Return whether a value that is compiled in stays as it is while it is the same object."""
     if isinstance(value, tuple):
         return all([is_steady(item) for item in value])
     return not isinstance(value, np.ndarray)

@@ -69,7 +69,7 @@ class Program:
         return target
 
     def load(self, position: int, kind: np.dtype[Any]) -> int:
-        """The register of an array's value."""
+        """Return the register of an array's value."""
         if position not in self.loaded:
             if position >= ARRAYS:
                 raise NotThereError
@@ -77,7 +77,7 @@ class Program:
         return self.loaded[position]
 
     def constant(self, value: Any, kind: np.dtype[Any]) -> int:
-        """The register of a number."""
+        """Return the register of a number."""
         if isinstance(value, complex | np.complexfloating):
             raise NotThereError
         found = kind.type(value)  # OverflowError for a Python int that it cannot hold
@@ -85,7 +85,7 @@ class Program:
         return self.put("CONSTANT", 0, 0, word)
 
     def converted(self, register: int, kind: np.dtype[Any], to: np.dtype[Any]) -> int:
-        """The register of the same number as another type."""
+        """Return the register of the same number as another type."""
         if kind == to:
             return register
         if is_float(kind):
@@ -112,7 +112,7 @@ def launch(task: Any, plan: Any, accesses: list[Any]) -> bool:
 
 
 def program_of(expression: Any, kinds: list[Any], target: Any) -> bytes | None:
-    """The words of the program that computes an expression into array 0; None where the kernel cannot.
+    """Return the words of the program that computes an expression into array 0; None where the kernel cannot.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def program_of(expression: Any, kinds: list[Any], target: Any) -> bytes | None:
 
 
 def compiled(program: Program, node: Any, kinds: list[Any]) -> tuple[Any, Any]:
-    """The register and the type of an expression; of a number of Python's itself and its own type."""
+    """Return the register and the type of an expression; of a number of Python's itself and its own type."""
     if hasattr(node, "position"):
         kind = np.dtype(kinds[node.position])
         return program.load(node.position, kind), kind
@@ -173,7 +173,7 @@ def power(program: Program, base: tuple[Any, Any], exponent: tuple[Any, Any]) ->
 
 
 def applied(program: Program, function: Any, operands: list[tuple[Any, Any]]) -> tuple[int, np.dtype[Any]]:
-    """The register and the type of what one of NumPy's functions gives."""
+    """Return the register and the type of what one of NumPy's functions gives."""
     if not isinstance(function, np.ufunc) or function.nout != 1 or function.nin != len(operands):
         raise NotThereError
     given = [kind for _, kind in operands]
@@ -209,7 +209,7 @@ def instruction(function: np.ufunc, kind: np.dtype[Any]) -> str | None:
 
 
 def number_of(kind: np.dtype[Any]) -> int:
-    """The kernel's number of a type, whose bytes are in this machine's order."""
+    """Return the kernel's number of a type, whose bytes are in this machine's order."""
     name = kind.name.upper()
     if name not in NUMBERS or not kind.isnative:
         raise NotThereError
@@ -217,12 +217,12 @@ def number_of(kind: np.dtype[Any]) -> int:
 
 
 def is_float(kind: np.dtype[Any]) -> bool:
-    """Whether registers hold it as a double."""
+    """Return whether registers hold it as a double."""
     return kind.kind == "f" or kind.name == "bfloat16"
 
 
 def float_word(value: float) -> int:
-    """The bits of a double."""
+    """Return the bits of a double."""
     (word,) = struct.unpack("<Q", struct.pack("<d", value))
     return int(word)
 

@@ -58,7 +58,7 @@ class ThreadCode(NamedTuple):
 
 
 def thread_code(body: types.FunctionType, hierarchy: Hierarchy, captured: Captured, how: Any, where: str) -> ThreadCode:
-    """The code of a body for the threads of a hierarchy.
+    """Return the code of a body for the threads of a hierarchy.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def thread_code(body: types.FunctionType, hierarchy: Hierarchy, captured: Captur
 
 
 def tree_of(code: types.CodeType, where: str) -> ast.FunctionDef:
-    """The syntax tree of a function, with the lines of its file."""
+    """Return the syntax tree of a function, with the lines of its file."""
     try:
         text = inspect.getsource(code)
         is_inside = text[:1].isspace()  # a text of several lines in it may begin at the margin
@@ -117,7 +117,10 @@ def tree_of(code: types.CodeType, where: str) -> ast.FunctionDef:
 
 
 def value_of(name: str, fn: types.FunctionType) -> Any:
-    """What a name with dots is in a function: of its closure, a global variable, or a builtin; None if nothing."""
+    """Return what a name with dots is in a function.
+
+    Of its closure, a global variable, or a builtin; None if nothing.
+    """
     first, *attributes = name.split(".")
     if first in fn.__code__.co_varnames:
         return None
@@ -146,7 +149,7 @@ class Rewriter(ast.NodeTransformer):
         self.names: dict[str, int] = {}  # of hierarchies, with the levels that were taken off
 
     def rewrite(self, tree: ast.FunctionDef, captured: list[str]) -> ast.FunctionDef:
-        """The definition of the function, with other parameters."""
+        """Return the definition of the function, with other parameters."""
         if self.how.resumes:  # compilers lose what such a thread keeps, where a known width makes a loop run never
             self.compiles_widths = not any(isinstance(n, ast.Attribute) and n.attr == "sync" for n in ast.walk(tree))
         given = tree.args.args
@@ -167,7 +170,7 @@ class Rewriter(ast.NodeTransformer):
         return TypeError(f"{self.where} ({line}): {reason}")
 
     def depth_of(self, node: ast.AST) -> int | None:
-        """How many levels an expression has taken off a hierarchy; None if it is none."""
+        """Return how many levels an expression has taken off a hierarchy; None if it is none."""
         if isinstance(node, ast.Name):
             return self.names.get(node.id)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "inner":
@@ -216,7 +219,7 @@ class Rewriter(ast.NodeTransformer):
         return self.generic_visit(node) if found is node else found
 
     def constant_or(self, node: Any) -> ast.AST:
-        """The number in place of a name with dots that is an `hw_scope`."""
+        """Return the number in place of a name with dots that is an `hw_scope`."""
         name = dotted(node)
         value = None if name is None or not isinstance(node.ctx, ast.Load) else value_of(name, self.body)
         if not isinstance(value, hw_scope):
@@ -236,7 +239,10 @@ class Rewriter(ast.NodeTransformer):
         return located(getattr(self, method)(node, above), node)
 
     def level_of(self, node: ast.Call, above: int, position: int = 0) -> int | None:
-        """The level that a call names, counted from the outermost of all; None if it is no number in the source."""
+        """Return the level that a call names, counted from the outermost of all.
+
+        None if it is no number in the source.
+        """
         given = [*node.args, *[keyword.value for keyword in node.keywords]]
         if len(given) <= position:
             return above
@@ -249,7 +255,7 @@ class Rewriter(ast.NodeTransformer):
         return above + level
 
     def by_level(self, node: ast.Call, above: int, values: list[ast.expr]) -> ast.expr:
-        """The value of the level that a call names; of a number that the body computes, an item of all."""
+        """Return the value of the level that a call names; of a number that the body computes, an item of all."""
         level = self.level_of(node, above)
         if level is not None:
             return values[level]
@@ -267,7 +273,7 @@ class Rewriter(ast.NodeTransformer):
         return self.combined(above, len(self.levels))
 
     def combined(self, first: int, last: int) -> ast.expr:
-        """The rank in the levels from `first` on, before `last`, as one number."""
+        """Return the rank in the levels from `first` on, before `last`, as one number."""
         found: ast.expr = ast.Constant(0) if first == last else name(f"{RANK}{first}")
         for level in range(first + 1, last):
             found = binary(binary(found, ast.Mult(), self.width(level)), ast.Add(), name(f"{RANK}{level}"))
@@ -318,7 +324,7 @@ class Rewriter(ast.NodeTransformer):
 
 
 def name(text: str) -> ast.Name:
-    """A variable that is read."""
+    """Return a variable that is read."""
     return ast.Name(text, ast.Load())
 
 
@@ -340,7 +346,7 @@ def items_of(row: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
 
 
 def dotted(node: Any) -> str | None:
-    """A name with dots; None for other expressions."""
+    """Return a name with dots; None for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
     before = dotted(node.value) if isinstance(node, ast.Attribute) else None

@@ -39,12 +39,12 @@ class OnCpu:
 
     @staticmethod
     def memory(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
-        """The memory of a group as an array."""
+        """Return the memory of a group as an array."""
         return row_of(level, group, dtype, count)
 
 
 def widths_on_cpu(hierarchy: Hierarchy, workers: int, waits: bool) -> Hierarchy:
-    """A width for each level that has none: the workers outside, and inside few threads, so that they meet."""
+    """Return a width for each level that has none: the workers outside, and inside few threads, so that they meet."""
     others = FEW if waits else 1
     widths = [level.width or (others if number else workers) for number, level in enumerate(hierarchy.levels)]
     return hierarchy.with_widths(tuple(widths))
@@ -85,11 +85,11 @@ class MemoryTask:
             ) from None
 
     def memory(self) -> list[Any]:
-        """The memory of each level that has some, a row for each group."""
+        """Return the memory of each level that has some, a row for each group."""
         return [np.empty(room, np.uint8) for room in self.rooms]
 
     def at(self, driver: Any) -> MemoryTask:
-        """The same, with the driver whose workers help."""
+        """Return the same, with the driver whose workers help."""
         run = self.run.at(driver)
         if run is self.run:
             return self
@@ -124,7 +124,7 @@ class BarrierTask:
         self.numbers = numbers
 
     def at(self, driver: Any) -> BarrierTask:
-        """The same: no other worker helps."""
+        """Return the same: no other worker helps."""
         return self
 
     def __call__(self, *values: Any) -> None:

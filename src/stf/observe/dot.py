@@ -407,7 +407,7 @@ class DotRecorder(Observer):
 
 
 def _record_of(task: ObservedTask, section: int) -> tuple[Any, ...]:
-    """What a task that is not the engine's has to tell: see its `record`."""
+    """Return what a task that is not the engine's has to tell: see its `record`."""
     accesses = [part for a in task.accesses for part in (a.data_id << 3 | a.mode, a.data_name)]
     line = task.call_site, 0, tuple(task.waits_for)
     return (section, task.id, task.symbol, task.kind, task.place_name, task.device, *line, *accesses)

@@ -177,5 +177,5 @@ for _name in _NOTIFICATIONS:
 
 
 def _hears(observer: Observer, name: str) -> bool:
-    """Whether an observer does something about a notification."""
+    """Return whether an observer does something about a notification."""
     return getattr(getattr(observer, name), "__func__", None) is not getattr(Observer, name)

@@ -61,7 +61,7 @@ is_open: set[tuple[object, int]] = set()  # of all threads
 
 
 def ranges() -> list[tuple[object, int]]:
-    """The ranges that this thread has opened, the innermost last."""
+    """Return the ranges that this thread has opened, the innermost last."""
     try:
         found: list[tuple[object, int]] = threads.ranges
     except AttributeError:

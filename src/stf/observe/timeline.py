@@ -119,7 +119,7 @@ def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
 
 
 def _without_index(label: str) -> str:
-    """What rows of one kind have in common: "device 0, compute 3" → "device 0, compute"; workers stay apart."""
+    """Return what rows of one kind have in common: "device 0, compute 3" → "device 0, compute"; workers stay apart."""
     head, _, last = label.rpartition(" ")
     return head if last.isdigit() and not head.endswith("worker") else label
 

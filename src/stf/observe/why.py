@@ -110,7 +110,7 @@ def label_of(symbol: str | None, task_id: int) -> str:
 
 
 def _modes(record: TaskRecord) -> dict[int, int]:
-    """The mode of each data that a task uses; one that it names twice has the joined mode."""
+    """Return the mode of each data that a task uses; one that it names twice has the joined mode."""
     modes: dict[int, int] = {}
     for access in record[5]:
         data, mode = access >> 3, access & 7

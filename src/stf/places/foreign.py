@@ -70,7 +70,7 @@ class ForeignPlace(ExecPlace):
 
 
 def stream_place(stream: Any) -> ForeignPlace:
-    """What `exec_place.cuda_stream` makes."""
+    """Return what `exec_place.cuda_stream` makes."""
     handle = pointer_of(stream)
     if handle in DEFAULT_STREAMS:
         raise ValueError(
@@ -81,12 +81,12 @@ def stream_place(stream: Any) -> ForeignPlace:
 
 
 def context_place(context: Any) -> ForeignPlace:
-    """What `exec_place.from_context` makes."""
+    """Return what `exec_place.from_context` makes."""
     return ForeignPlace("context", context_address(context), context)
 
 
 def context_address(context: Any) -> int:
-    """The address of a CUDA context from what users call one."""
+    """Return the address of a CUDA context from what users call one."""
     if context is None or isinstance(context, ExecPlace) or type(context).__module__.partition(".")[0] == "stf":
         raise TypeError(f"a CUDA context is needed, got {context!r}; give a CUcontext as int, or a cuda.core Context")
     handle = context.handle if hasattr(context, "handle") else context
@@ -104,7 +104,7 @@ def context_address(context: Any) -> int:
 
 
 def green_place(context: Any) -> ForeignPlace:
-    """What `exec_place.green_ctx` makes."""
+    """Return what `exec_place.green_ctx` makes."""
     if not getattr(context, "is_green", False):
         raise TypeError(
             f"a green context of cuda.core is needed, got {context!r}; make one with "

@@ -350,7 +350,10 @@ null_partition = NullPartition()
 
 
 def is_partition(value: Any) -> bool:
-    """Whether a user means a partition: an object or a class with ``apply``, or one of ours that was not called."""
+    """Return whether a user means a partition.
+
+    An object or a class with ``apply``, or one of ours that was not called.
+    """
     ours = (blocked_partition, cyclic_partition, tiled_partition)
     return hasattr(value, "apply") or any(value is function for function in ours)
 
@@ -455,7 +458,7 @@ def as_dims(dims: Any) -> tuple[int, ...]:
 
 
 def _arguments(shape: Any, position: Any, grid_dims: Any) -> tuple[tuple[range, ...], int, int]:
-    """The space, the number of the place in C order, and the number of places."""
+    """Return the space, the number of the place in C order, and the number of places."""
     grid = as_dims(grid_dims)
     return as_space(shape), _flattened(position, grid), math.prod(grid)
 
@@ -489,7 +492,7 @@ def _unflattened(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _folded(grid: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """The grid with exactly `ndim` axes: ones added, or the last ones taken together. C order is kept."""
+    """Return the grid with exactly `ndim` axes: ones added, or the last ones taken together. C order is kept."""
     if len(grid) <= ndim:
         return grid + (1,) * (ndim - len(grid))
     return (*grid[: ndim - 1], math.prod(grid[ndim - 1 :]))

@@ -453,7 +453,7 @@ class ReplicatedPlace(DataPlace):
 
 
 def extents_of(dims: tuple[Any, ...]) -> tuple[int, ...]:
-    """The extents in ``reshape(2, 2)`` and ``reshape((2, 2))``, -1 among them."""
+    """Return the extents in ``reshape(2, 2)`` and ``reshape((2, 2))``, -1 among them."""
     given = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
     as_dims([0 if isinstance(n, (int, np.integer)) and n == -1 else n for n in given])
     return tuple(int(n) for n in given)
@@ -470,17 +470,17 @@ _counting = threading.Lock()
 
 
 def defaults() -> list[ExecPlace]:
-    """The places whose with-blocks this thread is in."""
+    """Return the places whose with-blocks this thread is in."""
     return _state.defaults
 
 
 def contexts() -> list[Any]:
-    """The contexts whose with-blocks this thread is in."""
+    """Return the contexts whose with-blocks this thread is in."""
     return _state.contexts
 
 
 def check_index(index: Any) -> int:
-    """A non-negative integer, and no bool."""
+    """Return a non-negative integer, and no bool."""
     if isinstance(index, (bool, type)) or not hasattr(index, "__index__"):
         raise TypeError(f"a device number is an integer, got {index!r}")
     if index < 0:
@@ -502,7 +502,7 @@ def is_auto(thing: Any) -> bool:
 
 
 def partition_on(place: Any, partition: Any) -> Any:
-    """The partition that a user gives beside a place, which must be a grid."""
+    """Return the partition that a user gives beside a place, which must be a grid."""
     if not isinstance(place, Grid):
         raise TypeError(f"a partition is for a grid of places, got {place!r}; say stf.exec_place.all_devices()")
     return check_partition(partition)

@@ -32,7 +32,7 @@ class Placed(Protocol):
 
 
 def place_of_code(context: Placed, code: int) -> Any:
-    """The execution place that an engine number means; of memory that all share, the data place."""
+    """Return the execution place that an engine number means; of memory that all share, the data place."""
     if code <= context._spec.count:
         return ExecPlace("device", context.engine.places[code].ordinal) if code else ExecPlace("host")
     for place, known in list(context._more_places.items()):
@@ -42,7 +42,7 @@ def place_of_code(context: Placed, code: int) -> Any:
 
 
 def devices(context: Placed) -> Grid:
-    """The devices of this context: ``len``, iteration, ``[i]``, ``.reshape``.
+    """Return the devices of this context: ``len``, iteration, ``[i]``, ``.reshape``.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def devices(context: Placed) -> Grid:
 
 
 def place_code(context: Placed, place: Any) -> int:
-    """The engine's number of an execution place."""
+    """Return the engine's number of an execution place."""
     chosen = place if type(place) is ExecPlace else as_exec_place(place)
     if chosen.kind == "device" and chosen.index in context.codes:
         return context.codes[chosen.index]
@@ -87,18 +87,18 @@ def place_code_of_task(context: Placed, place: Any) -> int:
 
 
 def known_devices(context: Placed) -> str:
-    """The devices of a context, for messages."""
+    """Return the devices of a context, for messages."""
     return ", ".join(repr(p) for p in devices(context))
 
 
 def how_emulated(context: Placed, wanted: int) -> str:
-    """How a CPU has the device that is wanted."""
+    """Return how a CPU has the device that is wanted."""
     count = wanted + 1
     return "" if context.on_cuda else f'; devices="cpu:{count}" or STF_DEVICES=cpu:{count} emulates {count} on this CPU'
 
 
 def foreign_code(context: Placed, place: ForeignPlace) -> int:
-    """The engine's number of a CUDA stream or context of the user's, which it knows from its first use on."""
+    """Return the engine's number of a CUDA stream or context of the user's, which it knows from its first use on."""
     known = context._more_places.get(place)
     if known is not None:
         return known
@@ -111,7 +111,7 @@ def foreign_code(context: Placed, place: ForeignPlace) -> int:
 
 
 def managed_code(context: Placed) -> int:
-    """The engine's number of memory that host and devices share; on a CPU that is the host's."""
+    """Return the engine's number of memory that host and devices share; on a CPU that is the host's."""
     if not context.on_cuda:
         return 0
     place = DataPlace("managed")
@@ -138,7 +138,10 @@ def know_place(context: Placed, place: Any, device: int, foreign_handle: Any, *a
 
 
 def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None = None) -> int:
-    """The engine's number of the place that memory of the user's is at; only the user knows of managed memory."""
+    """Return the engine's number of the place that memory of the user's is at.
+
+    Only the user knows of managed memory.
+    """
     if data_place is not None and data_place.kind == "managed":
         return managed_code(context)
     if not memory.address_of_device:
@@ -160,7 +163,7 @@ def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None =
 
 
 def where_code(context: Placed, where: Any) -> int:
-    """The place that ``.on(where)`` means: a place, or where a data is valid."""
+    """Return the place that ``.on(where)`` means: a place, or where a data is valid."""
     if hasattr(where, "parts") and hasattr(where, "expand_mode"):  # composite data
         where = max(where.parts, key=lambda part: part.nbytes)
     if not isinstance(where, DataHandle):
@@ -177,7 +180,7 @@ def where_code(context: Placed, where: Any) -> int:
 
 
 def current_place_code(context: Placed) -> int:
-    """The default place of this thread: the innermost ``with place``, else the current device, else the first.
+    """Return the default place of this thread: the innermost ``with place``, else the current device, else the first.
 
     Where the place of a task would be chosen, it is that of what is no task.
     """
@@ -187,7 +190,7 @@ def current_place_code(context: Placed) -> int:
 
 
 def current_device_code(context: Placed) -> int:
-    """The current device of this thread: that of the innermost ``with device``, else the first."""
+    """Return the current device of this thread: that of the innermost ``with device``, else the first."""
     devices = [place for place in places.defaults() if place.index >= 0]
     if devices:
         return place_code(context, ExecPlace("device", devices[-1].index))
@@ -197,7 +200,7 @@ def current_device_code(context: Placed) -> int:
 
 
 def data_place_code(context: Placed, place: Any) -> int:
-    """The engine's number of a data place."""
+    """Return the engine's number of a data place."""
     must_be_data_place(place)
     if place.kind in ("composite", "replicated"):
         raise PlaceError(
@@ -219,7 +222,7 @@ def data_place_code(context: Placed, place: Any) -> int:
 
 
 def exec_place_of(engine: Any, where: int) -> Any:
-    """The execution place that is the engine's number `where`; below 0 it is not chosen yet."""
+    """Return the execution place that is the engine's number `where`; below 0 it is not chosen yet."""
     if where < 0:
         return ExecPlace("auto")
     context = engine.context()

@@ -80,7 +80,7 @@ class _Mode:
 
 
 def kind_of_arrays(kind: Any) -> tuple[str | None, Any]:
-    """The library whose arrays a type annotation asks for, or None for any, and the type of their elements.
+    """Return the library whose arrays a type annotation asks for, or None for any, and the type of their elements.
 
     That is a dtype, an abstract type of NumPy's such as ``np.floating``, or None for any.
     """
@@ -104,7 +104,7 @@ def kind_of_arrays(kind: Any) -> tuple[str | None, Any]:
 
 
 def element_of(kind: Any) -> Any:
-    """The type of elements that an annotation asks for; None if it is no such type."""
+    """Return the type of elements that an annotation asks for; None if it is no such type."""
     if isinstance(kind, type) and issubclass(kind, np.generic):
         is_one = kind in np.sctypeDict.values() or kind.__module__ != "numpy"
         return np.dtype(kind) if is_one and not issubclass(kind, UNSIZED) else kind
@@ -117,7 +117,7 @@ def element_of(kind: Any) -> Any:
 
 
 def is_type_of_arrays(kind: Any) -> bool:
-    """Whether a class, or one of Numba's types, is of arrays."""
+    """Return whether a class, or one of Numba's types, is of arrays."""
     return (hasattr(kind, "dtype") and hasattr(kind, "shape" if isinstance(kind, type) else "ndim")) or hasattr(
         kind, "__cuda_array_interface__"
     )
@@ -140,7 +140,7 @@ else:
 
 
 def injected_kind(annotation: Any) -> str | None:
-    """Which: ``"stream"`` or ``"task"``, also of ``stf.Stream | None``; None if neither."""
+    """Return which: ``"stream"`` or ``"task"``, also of ``stf.Stream | None``; None if neither."""
     kind: str | None = getattr(annotation, "_stf_injected", None)
     if kind is None and isinstance(annotation, types.UnionType):
         kinds = [getattr(part, "_stf_injected", None) for part in annotation.__args__]
@@ -154,7 +154,7 @@ def is_injected(annotation: Any) -> bool:
 
 
 def inject(kind: Any, task: Any) -> Any:
-    """What such a parameter is given."""
+    """Return what such a parameter is given."""
     name = kind if isinstance(kind, str) else injected_kind(kind)
     if name != "task":
         return task.stream
@@ -163,7 +163,7 @@ def inject(kind: Any, task: Any) -> Any:
 
 
 def resolve_annotation(fn: Any, text: str) -> Any:
-    """An annotation given as a string; what cannot be resolved is a plain parameter's."""
+    """Return an annotation given as a string; what cannot be resolved is a plain parameter's."""
     fn = inspect.unwrap(fn)  # of a wrapper such as jax.jit's
     names = dict(getattr(fn, "__globals__", {}))
     closure = getattr(fn, "__closure__", None)
@@ -218,7 +218,7 @@ class Stream(Shown):
         return (0, int(self.handle))
 
     def __int__(self) -> int:
-        """The stream's address, for libraries that take a number."""
+        """Return the stream's address, for libraries that take a number."""
         return self.__cuda_stream__()[1]
 
     def __repr__(self) -> str:

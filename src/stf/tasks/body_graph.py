@@ -28,7 +28,7 @@ class OwnGraph:
         self.handle = handle
 
     def __int__(self) -> int:
-        """The address of the CUgraph."""
+        """Return the address of the CUgraph."""
         return self.handle
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class OwnGraph:
 
 
 def graph_of(task: Any) -> OwnGraph:
-    """A new part of the graph that a task belongs to.
+    """Return a new part of the graph that a task belongs to.
 
     Raises
     ------

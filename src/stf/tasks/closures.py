@@ -75,7 +75,7 @@ def snapshot(fn, task):
 
 
 def snapshot_of_partial(fn, task):
-    """A partial function of a function as it is now; anything else is what it is."""
+    """Return a partial function of a function as it is now; anything else is what it is."""
     if type(fn) is not functools.partial:
         return fn
     inner = snapshot(fn.func, task)
@@ -83,7 +83,7 @@ def snapshot_of_partial(fn, task):
 
 
 def copied(fn, shared):
-    """A function with cells of its own, but for the `shared` ones, by id, and for empty ones."""
+    """Return a function with cells of its own, but for the `shared` ones, by id, and for empty ones."""
     wrapped = fn.__dict__.get("__wrapped__")
     cells = []
     for cell in fn.__closure__:
@@ -99,7 +99,7 @@ def copied(fn, shared):
 
 
 def with_cells(fn, cells, variables=None, code=None):
-    """The same function with other cells, and perhaps other globals or other code."""
+    """Return the same function with other cells, and perhaps other globals or other code."""
     around = fn.__globals__ if variables is None else variables
     copy = types.FunctionType(fn.__code__ if code is None else code, around, fn.__name__, fn.__defaults__, cells)
     copy.__kwdefaults__ = fn.__kwdefaults__
@@ -110,7 +110,7 @@ def with_cells(fn, cells, variables=None, code=None):
 
 
 def shared_cells(fn):
-    """The ids of the cells that a function, or one that it reaches through cells, assigns to."""
+    """Return the ids of the cells that a function, or one that it reaches through cells, assigns to."""
     shared, seen, left = set(), set(), [fn]
     while left:
         one = left.pop()
@@ -160,7 +160,10 @@ def with_globals(fn):
 
 
 def with_globals_of_bound(fn):
-    """A partial function, or a method, of a function with its globals as they are now; anything else is what it is."""
+    """Return a partial function, or a method, of a function with its globals as they are now.
+
+    Anything else is what it is.
+    """
     if type(fn) is types.MethodType:
         inner = with_globals(fn.__func__)
         return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
@@ -171,7 +174,7 @@ def with_globals_of_bound(fn):
 
 
 def holds(cell, value):
-    """Whether a cell contains just this value."""
+    """Return whether a cell contains just this value."""
     try:
         return cell.cell_contents is value
     except ValueError:
@@ -179,7 +182,7 @@ def holds(cell, value):
 
 
 def take(fn):
-    """What a function takes of its globals, as they are now."""
+    """Return what a function takes of its globals, as they are now."""
     return Taken(fn)
 
 
@@ -219,7 +222,7 @@ class Taken:
         self.variables = variables
 
     def find_members(self, fn, known: Names):
-        """The function, as None, and its helpers by name; what they read is noted."""
+        """Return the function, as None, and its helpers by name; what they read is noted."""
         members = {None: fn}
         left = [known]
         valued = set()  # functions that are used in other ways than by a call, which stay what they are
@@ -246,12 +249,12 @@ class Taken:
         return members
 
     def constants(self):
-        """The numbers, strings and the like, by name."""
+        """Return the numbers, strings and the like, by name."""
         pairs = zip(self.names, self.values, strict=True)
         return {name: value for name, value in pairs if value is not OTHER and is_constant(value)}
 
     def is_same(self):
-        """Whether the function would take the same now."""
+        """Return whether the function would take the same now."""
         i: cython.Py_ssize_t
         for i in range(len(self.names)):
             if cython.compiled:
@@ -266,7 +269,10 @@ class Taken:
 
 
 def constants_of(fn):
-    """The numbers and strings that a function and its helpers read of global variables; None if there are none."""
+    """Return the numbers and strings that a function and its helpers read of global variables.
+
+    None if there are none.
+    """
     while type(fn) is functools.partial:
         fn = fn.func
     if type(fn) is not types.FunctionType:
@@ -291,7 +297,7 @@ def assigned_by_others(known: Names, around):
 
 
 def stored_names(fn):
-    """The variables of functions around it that a function assigns to."""
+    """Return the variables of functions around it that a function assigns to."""
     known: Names = names_in(fn.__code__)
     return known.stored
 
@@ -366,7 +372,7 @@ def stored_in(code):
 
 
 def names_in(code):
-    """What is known of code, as long as it lives."""
+    """Return what is known of code, as long as it lives."""
     key = id(code)
     known: Names = names.get(key)
     if known is None:
@@ -449,7 +455,7 @@ def with_last_values(fn, modes):
 
 
 def reaches(fn, value):
-    """Whether a function has a value in its closure, or in a global variable that it names."""
+    """Return whether a function has a value in its closure, or in a global variable that it names."""
     if type(fn) is not types.FunctionType:
         return False
     for cell in fn.__closure__ or ():
@@ -460,7 +466,7 @@ def reaches(fn, value):
 
 
 def is_data(value):
-    """Whether a value is logical data, of one array or of several."""
+    """Return whether a value is logical data, of one array or of several."""
     return isinstance(value, DataHandle) or hasattr(value, "expand_mode")
 
 

@@ -12,7 +12,10 @@ __all__ = ["wrong_elements"]
 
 
 def wrong_elements(value: Any, element: Any) -> Any:
-    """The first data in an argument whose elements are of another type, a dtype or an abstract one; None if all are."""
+    """Return the first data in an argument whose elements are of another type, a dtype or an abstract one.
+
+    None if all are.
+    """
     for handle in data_in([value]):
         layout = handle.core.layout
         if layout.interface is None and not handle.core.token and not is_of(layout.dtype, element):
@@ -21,5 +24,5 @@ def wrong_elements(value: Any, element: Any) -> Any:
 
 
 def is_of(dtype: np.dtype[Any], element: Any) -> bool:
-    """Whether a dtype is the one that was asked for, or of an abstract type."""
+    """Return whether a dtype is the one that was asked for, or of an abstract type."""
     return np.issubdtype(dtype, element) if isinstance(element, type) else dtype == element

@@ -100,7 +100,7 @@ class TaskFunction:
         return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
 
     def __get__(self, instance, owner):
-        """A task function in a class is a method, as a function is."""
+        """Return a task function in a class is a method, as a function is."""
         return self if instance is None else BoundTaskFunction(self, instance)
 
     @property
@@ -124,7 +124,7 @@ class TaskFunction:
         return known
 
     def at(self, place):
-        """A new function that runs at a place."""
+        """Return a new function that runs at a place."""
         copy: TaskFunction = self.copy()
         copy.where = place
         return copy
@@ -348,7 +348,7 @@ class TaskFunction:
         return 0
 
     def without_mode(self, parameter: Parameter, value):
-        """The error for data where nobody says how they are used."""
+        """Return the error for data where nobody says how they are used."""
         return TypeError(
             f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; "
             f"{remedy_for(value)}"
@@ -362,7 +362,10 @@ class TaskFunction:
         )
 
     def accesses_of(self, values):
-        """The accesses of a call whose data are one handle per parameter; None if it is another, or a wrong one."""
+        """Return the accesses of a call whose data are one handle per parameter.
+
+        None if it is another, or a wrong one.
+        """
         i: cython.int
         count: cython.int = 0
         found: tuple = PyTuple_New(self.accessed) if cython.compiled else ()
@@ -450,7 +453,10 @@ class TaskFunction:
         return 0
 
     def written(self, values):
-        """The arrays that results go to: those of new data, else of parameters that are written; tokens skipped."""
+        """Return the arrays that results go to.
+
+        Those of new data, else of parameters that are written; tokens skipped.
+        """
         i: cython.int
         found = []
         if self.results is not None:
@@ -542,7 +548,7 @@ class TaskFunction:
         return 0
 
     def add_field(self, accesses: list, parameter, value):
-        """A dataclass may mix data and plain values."""
+        """Return a dataclass may mix data and plain values."""
         if isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
             return self.add_container(accesses, parameter, value)
         if is_container(value) and next(data_in([value]), None) is not None:
@@ -638,7 +644,10 @@ class TaskFunction:
 
 
 def vectorcall(function, given, count, names):
-    """What `TaskFunction.__call__` does, as Python's vectorcall protocol has it: no tuple and no dict are made."""
+    """Return what `TaskFunction.__call__` does, as Python's vectorcall protocol has it.
+
+    No tuple and no dict are made.
+    """
     i: cython.int
     size: cython.int = PyVectorcall_NARGS(count)
     values: list = function.spare
@@ -674,7 +683,7 @@ def check_context(context, core):
 
 
 def arrays_from(task, first, count, lib):
-    """The arrays of so many accesses; None for tokens."""
+    """Return the arrays of so many accesses; None for tokens."""
     i: cython.int
     found = []
     for i in range(first, first + count):
@@ -684,7 +693,7 @@ def arrays_from(task, first, count, lib):
 
 
 def gives_accesses(parameters, values):
-    """Whether arguments of parameters without an annotation are accesses."""
+    """Return whether arguments of parameters without an annotation are accesses."""
     i: cython.int
     for i in range(len(values)):
         value = values[i]
@@ -697,12 +706,12 @@ def gives_accesses(parameters, values):
 
 
 def is_plain(value):
-    """Whether an argument is no data, nor made of data."""
+    """Return whether an argument is no data, nor made of data."""
     return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
 
 
 def remedy_for(value):
-    """What to do about data where a parameter has no access mode."""
+    """Return what to do about data where a parameter has no access mode."""
     if isinstance(value, Expression):
         return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
     return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"

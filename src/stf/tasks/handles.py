@@ -29,7 +29,7 @@ RECORDED, GATHERED = -1, -2
 
 
 def is_done(task: Any) -> bool:
-    """Whether a task has run, failed, or was cancelled or skipped."""
+    """Return whether a task has run, failed, or was cancelled or skipped."""
     if task.fate == CALLED_OFF:
         return True
     if task.state != ENDED:
@@ -45,7 +45,7 @@ def is_done(task: Any) -> bool:
 
 
 def end_of(task: Any) -> EventSet:
-    """The events after which a task has run."""
+    """Return the events after which a task has run."""
     if task.state != ENDED:
         raise TaskStateError(f"task {task.label()} was not submitted yet: end it, or give it a body")
     if task.event == RECORDED:
@@ -71,7 +71,7 @@ def launch_gathered(task: Any) -> None:
 
 
 def failure_of(task: Any) -> Any:
-    """What a task failed with, as far as is known; None if it did not."""
+    """Return what a task failed with, as far as is known; None if it did not."""
     failure = None if task.outcome is None else task.outcome.failed()
     if failure is None and task.fate == CALLED_OFF:  # its turn is still to come
         return Cancellation.of(task)
@@ -112,7 +112,7 @@ def must_end(task: Any, what: str, events: EventSet) -> None:
 
 
 def exception(task: Any, timeout: float | None, what: str = "exception") -> Exception | None:
-    """The error of a task, once it is done; who gets it is told, so that no later wait raises it again."""
+    """Return the error of a task, once it is done; who gets it is told, so that no later wait raises it again."""
     wait(task, timeout, what)
     failure = failure_of(task)
     if failure is None:
@@ -148,7 +148,10 @@ def cancel(task: Any) -> bool:
 
 
 def is_cancelled(task: Any) -> bool:
-    """Whether a task was cancelled: itself, with all of its context, or with the graph that it was gathered for."""
+    """Return whether a task was cancelled.
+
+    Itself, with all of its context, or with the graph that it was gathered for.
+    """
     if task.fate == CALLED_OFF:
         return True
     failure = failure_of(task)
@@ -158,12 +161,12 @@ def is_cancelled(task: Any) -> bool:
 
 
 def is_running(task: Any) -> bool:
-    """Whether the body of a task has begun, and has not ended."""
+    """Return whether the body of a task has begun, and has not ended."""
     return bool(task.fate == BEGUN and not is_done(task))
 
 
 def description(task: Any) -> str:
-    """How a task is, in a word, as far as is known without asking anybody."""
+    """Return how a task is, in a word, as far as is known without asking anybody."""
     failure = failure_of(task)
     if failure is not None:
         return "cancelled" if is_cancelled(task) else "skipped" if task.outcome.skipped else "failed"
@@ -207,7 +210,7 @@ class Waiter:
 
 
 def watch_of(task: Any) -> Watch:
-    """The watch of a task; the first who asks for it has a worker tell it when the task is done."""
+    """Return the watch of a task; the first who asks for it has a worker tell it when the task is done."""
     watch: Watch | None = task.watch
     if watch is not None:
         return watch
@@ -305,7 +308,7 @@ def add_done_callback(task: Any, fn: Callable[[Any], object]) -> None:
 
 
 def condition(task: Any) -> Any:
-    """What `concurrent.futures` holds while it looks at a task; whether that is done is known from here on."""
+    """Return what `concurrent.futures` holds while it looks at a task; whether that is done is known from here on."""
     watch = watch_of(task)
     if not watch.is_told:
         if is_done(task):
@@ -317,12 +320,12 @@ def condition(task: Any) -> Any:
 
 
 def waiters(task: Any) -> list[Any]:
-    """Where `concurrent.futures` puts who waits for a task."""
+    """Return where `concurrent.futures` puts who waits for a task."""
     return watch_of(task).waiters
 
 
 def state(task: Any) -> str:
-    """The state as `concurrent.futures` calls it."""
+    """Return the state as `concurrent.futures` calls it."""
     if watch_of(task).is_told:
         return "CANCELLED_AND_NOTIFIED" if is_cancelled(task) else "FINISHED"
     return "RUNNING" if task.fate == BEGUN else "PENDING"
@@ -341,7 +344,7 @@ def awaitable(task: Any) -> Generator[Any, None, None]:
 
 
 def loop_future() -> tuple[Any, Callable[[Any], None]]:
-    """A future of the running event loop, and what another thread calls, with anything, when it is done."""
+    """Return a future of the running event loop, and what another thread calls, with anything, when it is done."""
     import asyncio  # which few programs need, and which takes its time
 
     loop = asyncio.get_running_loop()

@@ -29,10 +29,10 @@ def refuse_data(what: str, thing: Any) -> None:
 
 
 def is_data(thing: Any) -> bool:
-    """Whether it is logical data, of one array or of several."""
+    """Return whether it is logical data, of one array or of several."""
     return isinstance(thing, DataHandle) or (hasattr(thing, "expand_mode") and not isinstance(thing, type))
 
 
 def described(data: Any) -> str:
-    """What messages call data."""
+    """Return what messages call data."""
     return str(data.core.describe()) if isinstance(data, DataHandle) else repr(data)

@@ -20,7 +20,7 @@ KINDS: dict[Any, str] = {
 
 
 def modes_in(fn: Any) -> list[int]:
-    """The access mode of each parameter; none, if the function takes its task, and may write by way of that."""
+    """Return the access mode of each parameter; none, if the function takes its task, and may write by way of that."""
     known = [read_annotation(fn, *item) for item in inspect.signature(fn).parameters.items()]
     return [] if any(kind == "task" for _, kind, *_ in known) else [mode for _, _, mode, *_ in known]
 
@@ -52,7 +52,7 @@ def read_annotation(
 
 
 def is_access(value: Any) -> bool:
-    """Whether an argument says how data are used, of one array or of several."""
+    """Return whether an argument says how data are used, of one array or of several."""
     return isinstance(value, Access) or (hasattr(value, "expand") and hasattr(value, "rebuild"))
 
 

@@ -230,5 +230,5 @@ class PlayedBody(Routine):
         raise CaptureError(self.reason)
 
     def refusal(self, where, memory, looped, unread, hosts=False):
-        """Why it cannot be one graph of the driver's."""
+        """Return why it cannot be one graph of the driver's."""
         return self.reason

@@ -11,7 +11,7 @@ LAST_VALUES: object = LastValues
 
 
 def written_values(task: TaskCore, values: Any) -> Any:
-    """The arrays that a body's results go to: those opened for writing, in order."""
+    """Return the arrays that a body's results go to: those opened for writing, in order."""
     if task.groups is not None:
         return None
     written = []

@@ -78,7 +78,7 @@ class ContextCore(PlacingContext):
         self.streams = {}
 
     def make_host_task(self, args, symbol, uses_cuda):
-        """A task on the host, for `host_launch`."""
+        """Return a task on the host, for `host_launch`."""
         task: Task = self.make_task(args, symbol)
         place_on_host(task)
         task.kind = "host_launch"
@@ -88,7 +88,7 @@ class ContextCore(PlacingContext):
         return task
 
     def make_task_at(self, accesses, symbol):
-        """A task of the context's own, for modules that are not compiled."""
+        """Return a task of the context's own, for modules that are not compiled."""
         return self.make_task(tuple(accesses), symbol)
 
     def make_launch_at(self, name):
@@ -96,7 +96,7 @@ class ContextCore(PlacingContext):
         return self.make_launch(name)
 
     def make_launch(self, name):
-        """A task of the context's own that launches what was recorded."""
+        """Return a task of the context's own that launches what was recorded."""
         if owed:
             return_owed()
         task: Task = Task.__new__(Task)
@@ -367,7 +367,7 @@ class Task(TaskCore):
         engine.end(self)
 
     def replica_of(self, index):
-        """The replica of access `index`."""
+        """Return the replica of access `index`."""
         return self.replica_at(index)
 
     def find_site_outside(self):
@@ -416,7 +416,7 @@ class Task(TaskCore):
         return self.arrays_in(lib)
 
     def arrays_in(self, lib):
-        """What `arrays` returns."""
+        """Return what `arrays` returns."""
         values = self.views_in(lib)
         if lib is None and self.context is not None:  # a queued body's task has ended and knows its arrays
             engine = cython.cast(Engine, self.engine)
@@ -426,7 +426,7 @@ class Task(TaskCore):
         return self.adapt(values, lib) if lib == "jax" or lib == "torch" else values
 
     def views_in(self, lib):
-        """The task's arrays, tokens skipped; its stream is the current one from here on."""
+        """Return the task's arrays, tokens skipped; its stream is the current one from here on."""
         if self.state != OPEN:
             self.must_be_open("arrays")
         if self.views is None and self.groups is None and len(self.accesses) == 1:
@@ -438,7 +438,7 @@ class Task(TaskCore):
         return values
 
     def adapt(self, values, library):
-        """What two libraries want of a with-block: copies for JAX; for torch, autograd off on a CPU too."""
+        """Return what two libraries want of a with-block: copies for JAX; for torch, autograd off on a CPU too."""
         if library == "jax":
             return adapters.copies_of(self, values)
         if library == "torch" and self.borrowed is None and self.state == OPEN:
@@ -528,7 +528,7 @@ class Task(TaskCore):
         return tuple([memory for memory in found if memory is not None])
 
     def cuda_stream(self):
-        """The address of the CUDA stream of an open task; None elsewhere."""
+        """Return the address of the CUDA stream of an open task; None elsewhere."""
         engine = cython.cast(Engine, self.engine)
         if self.state != OPEN:
             return None

@@ -67,12 +67,12 @@ def refuse_undeclared(fn, task, depth=DEPTH):
 
 
 def is_of(helper, fn):
-    """Whether a function is of the same module as another one."""
+    """Return whether a function is of the same module as another one."""
     return helper.__globals__ is fn.__globals__
 
 
 def may_reach_arrays(fn):
-    """Whether a function without a closure has defaults, looks into global variables, or calls some."""
+    """Return whether a function without a closure has defaults, looks into global variables, or calls some."""
     known: Names = names_in(fn.__code__)
     return bool(known.looked_at or known.called or fn.__defaults__ or fn.__kwdefaults__)
 
@@ -90,7 +90,7 @@ def refuse_bound(fn, task, depth):
 
 
 def may_hold(value):
-    """Whether a value is of a type whose objects may be registered, or a container."""
+    """Return whether a value is of a type whose objects may be registered, or a container."""
     kind = type(value)
     if kind is types.FunctionType or kind is types.ModuleType or kind is float or kind is int or value is None:
         return False

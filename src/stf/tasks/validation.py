@@ -189,14 +189,14 @@ class Others:
                 self.before.append((data, array, state, checksum(array)))
 
     def is_other(self, data: Any) -> bool:
-        """Whether it is a whole array in memory of the host, of which the task uses no part."""
+        """Return whether it is a whole array in memory of the host, of which the task uses no part."""
         home = data.home
         if home is None or home.place != 0 or data.token or data.tiles or data.layout.interface is not None:
             return False
         return tiles.whole(data).id not in self.declared and data.layout.nbytes > 0
 
     def state_of(self, data: Any) -> tuple[Any, ...] | None:
-        """What is another after anything that may change the array; None if something may be changing it now."""
+        """Return what is another after anything that may change the array; None if something may be changing it now."""
         engine = self.engine
         with engine.gate:
             version, home = data.version, data.home
@@ -241,7 +241,7 @@ class OnDevice:
             self.port.copy_and_wait(self.slot, target, source, self.extent)
 
     def content(self) -> Any:
-        """A copy on the host, with the same strides."""
+        """Return a copy on the host, with the same strides."""
         raw = np.empty(self.extent, np.uint8)
         if self.extent:
             self.move(raw.ctypes.data, self.address)
@@ -260,7 +260,7 @@ class OnDevice:
 
 
 def launches_of(task: Any) -> Launches | None:
-    """What sees a task's launches, if anything does."""
+    """Return what sees a task's launches, if anything does."""
     from stf.interop import cupti
 
     return Launches(task) if task.engine.places[task.where].enqueues or cupti.is_watched() else None
@@ -276,14 +276,14 @@ def await_home(engine: Any, data: Any) -> None:
 
 
 def writers_of(_engine: Any, data: Any) -> EventSet:
-    """What wrote the data last."""
+    """Return what wrote the data last."""
     events = EventSet()
     events.update(data.version.writers)
     return events
 
 
 def array_of(task: Any, replica: Any, writeable: bool) -> Any:
-    """What a task sees of a replica: an array, `OnDevice`, or None for memory of another device than its own."""
+    """Return what a task sees of a replica: an array, `OnDevice`, or None for memory of another device than its own."""
     engine = task.engine
     if engine.places[task.where].enqueues:  # its work comes later, also on memory of the host
         return OnDevice(task, replica) if replica.place in (0, engine.places[task.where].memory) else None

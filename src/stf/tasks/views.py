@@ -15,7 +15,7 @@ tensors_made: list = adapters.tensors_made
 
 
 def stream_of(streams, place, handle):
-    """The object of a stream at a place, made once: `streams` are those that there are, by address."""
+    """Return the object of a stream at a place, made once: `streams` are those that there are, by address."""
     stream = streams.get(handle)
     if stream is None or stream.place is not place:
         stream = streams[handle] = Stream(place, handle)
@@ -23,7 +23,7 @@ def stream_of(streams, place, handle):
 
 
 def pointer_of_stream(task: TaskCore):
-    """The address of the CUDA stream of an open task."""
+    """Return the address of the CUDA stream of an open task."""
     pointer = handed_out(task.cuda_stream())
     if pointer is None:
         raise PlaceError(f"task {task.label()} runs at {task.place_name}, which has no CUDA stream")
@@ -65,13 +65,13 @@ def library_of(task: TaskCore, lib):
 
 
 def view_of(task: TaskCore, index, lib):
-    """The array of one access; `TOKEN` for a token."""
+    """Return the array of one access; `TOKEN` for a token."""
     replica = task.replica_at(index)
     return TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
 
 
 def view_at(task, replica, writeable, lib):
-    """The array of a replica that a task works on."""
+    """Return the array of a replica that a task works on."""
     engine = cython.cast("Engine", task.engine)
     if lib is None and task.context is not None:
         lib = engine.arrays
@@ -96,7 +96,7 @@ def view_at(task, replica, writeable, lib):
 
 
 def jax_copy_of(task, replica):
-    """What makes a JAX array of an access when the body runs."""
+    """Return what makes a JAX array of an access when the body runs."""
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
     if number >= 0 and engine.place(replica.place).enqueues:
@@ -107,7 +107,7 @@ def jax_copy_of(task, replica):
 
 
 def remote_view(task, replica, writeable, lib):
-    """The array of an access to memory elsewhere than where the task runs, on CUDA."""
+    """Return the array of an access to memory elsewhere than where the task runs, on CUDA."""
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
     enqueues: cython.bint = engine.place(task.where).enqueues
@@ -146,7 +146,7 @@ def must_reach(task, replica):
 
 
 def description_of_reach(task: str, place: str, replica: Any) -> str:
-    """Why a task cannot use data where it is, and what to do."""
+    """Return why a task cannot use data where it is, and what to do."""
     label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
     if replica.place == 0:
         return f"{label}: CUDA cannot pin that host memory; leave the data place out, so that it is copied"
@@ -158,7 +158,10 @@ def description_of_reach(task: str, place: str, replica: Any) -> str:
 
 
 def position_of(task: TaskCore, index):
-    """Where the array of an access stands among all of a task; data made of several arrays have no single one."""
+    """Return where the array of an access stands among all of a task.
+
+    Data made of several arrays have no single one.
+    """
     if task.groups is None:
         return index
     first, _, rebuild = task.groups[index]
@@ -168,7 +171,7 @@ def position_of(task: TaskCore, index):
 
 
 def description_of_parts(label: str, index: int) -> str:
-    """Why an access has no address."""
+    """Return why an access has no address."""
     return (
         f"access {index} of task {label} is to data made of several arrays, each with an address of its own; "
         f"t[{index}] is the object, and t.args_cai() has the arrays of all"
@@ -176,7 +179,7 @@ def description_of_parts(label: str, index: int) -> str:
 
 
 def address_of(task: TaskCore, index):
-    """The address of what an access was given."""
+    """Return the address of what an access was given."""
     position = position_of(task, index)
     if task.state == ENDED:
         view = task.views[index]
@@ -192,7 +195,7 @@ def address_of(task: TaskCore, index):
 
 
 def no_address(task: TaskCore, index):
-    """The error for whoever asks for a token's memory."""
+    """Return the error for whoever asks for a token's memory."""
     return TypeError(f"access {index} of task {task.label()} is a token; it has no address")
 
 
@@ -220,13 +223,16 @@ def memory_of(task: TaskCore, position, on_stream=True):
 
 
 def values_of(task: TaskCore, lib):
-    """What a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
+    """Return what a body gets: the arrays of all accesses, in order; data made of several arrays put together."""
     views: list = views_of(task, lib)
     return views if task.groups is None else built(group(task.groups, views))
 
 
 def views_of(task, lib):
-    """The arrays of all accesses, in order; those that make up one object are of the library that it was made of."""
+    """Return the arrays of all accesses, in order.
+
+    Those that make up one object are of the library that it was made of.
+    """
     shared = library_of(task, lib)
     views = [view_of(task, i, shared) for i in range(len(task.accesses))]
     if shared is not lib and task.groups is not None:
@@ -237,7 +243,7 @@ def views_of(task, lib):
 
 
 def without_tokens(views):
-    """What a body gets: a token is nothing."""
+    """Return what a body gets: a token is nothing."""
     for view in views:
         if view is TOKEN:
             return tuple([each for each in views if each is not TOKEN])
@@ -245,7 +251,7 @@ def without_tokens(views):
 
 
 def group(groups, views):
-    """The arrays, with `Parts` in place of those that make up one object."""
+    """Return the arrays, with `Parts` in place of those that make up one object."""
     grouped = []
     for first, count, rebuild in groups:
         whole = None if rebuild is None else Parts(views[first : first + count], ("parts", count, rebuild))
@@ -254,7 +260,7 @@ def group(groups, views):
 
 
 def sources_in(task: TaskCore, lib):
-    """What the arguments of a recorded body are made of, which come in the order of its accesses."""
+    """Return what the arguments of a recorded body are made of, which come in the order of its accesses."""
     found = []
     position = 0
     shared = library_of(task, lib)
@@ -270,7 +276,7 @@ def sources_in(task: TaskCore, lib):
 
 
 def sources_of(task, first, count, libs, position):
-    """What an argument of several arrays is made of, which are of the libraries `libs`; tokens are nothing."""
+    """Return what an argument of several arrays is made of, which are of the libraries `libs`; tokens are nothing."""
     return [
         source_of(task, first + part, libs[part], position, part)
         for part in range(count)
@@ -279,5 +285,5 @@ def sources_of(task, first, count, libs, position):
 
 
 def source_of(task: TaskCore, index, lib, position, part=-1):
-    """What an argument of a recorded body is made of, or one part of it; see `Body.argument_sources`."""
+    """Return what an argument of a recorded body is made of, or one part of it; see `Body.argument_sources`."""
     return (position, task.recorded_replica(index), task.joined_mode(index) != READ, lib, part)

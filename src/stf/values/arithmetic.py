@@ -39,7 +39,7 @@ class Arithmetic:
         raise NotImplementedError
 
     def _ask(self, question: Callable[..., Any], *operands: Any) -> Any:
-        """What a function of NumPy's gives that says yes or no, such as ``np.isnan``."""
+        """Return what a function of NumPy's gives that says yes or no, such as ``np.isnan``."""
         return self._combine(question, *operands)
 
     def _refuse_function(self, function: Any) -> Any:

@@ -106,7 +106,7 @@ class Scalar(Arithmetic):
     __slots__ = ()
 
     def _not_scalar(self) -> Any:
-        """What is said of operands that may not."""
+        """Return what is said of operands that may not."""
         return NotImplemented
 
     def _combine(self, operation: Callable[..., Any], *operands: Any) -> Any:
@@ -186,7 +186,10 @@ def equal(a: Any, b: Any) -> Condition:
 
 
 def sample_of(node: Any) -> Any:
-    """A number of the type that an expression gives, computed of ones; of Python's types if it has none of NumPy's."""
+    """Return a number of the type that an expression gives, computed of ones.
+
+    Of Python's types if it has none of NumPy's.
+    """
     if isinstance(node, DataHandle):
         return np.ones((), node.core.layout.dtype)[()]
     if not isinstance(node, Expression):
@@ -205,7 +208,7 @@ def sample_of(node: Any) -> Any:
 
 
 def is_operand(value: Any) -> bool:
-    """Whether it may stand in an expression."""
+    """Return whether it may stand in an expression."""
     if isinstance(value, (Value, Condition, Param, bool, int, float, complex, np.generic)):
         return True
     return isinstance(value, DataHandle) and not value.core.token and value.core.layout.nbytes == element_size(value)
@@ -216,12 +219,12 @@ def element_size(data: Any) -> int:
 
 
 def compared(operation: Callable[..., Any], *operands: Any) -> Condition | None:
-    """A condition; None for what may not stand in one."""
+    """Return a condition; None for what may not stand in one."""
     return Condition(operation, *operands) if all(map(is_operand, operands)) else None
 
 
 def truth_of(value: Any) -> Any:
-    """What may be joined to a condition: another one, or scalar data of truth values; else None.
+    """Return what may be joined to a condition: another one, or scalar data of truth values; else None.
 
     No truth value, which is what ``==`` of logical data gives: it says whether they are the same data.
     """
@@ -248,5 +251,5 @@ def joined(operation: Callable[..., Any], one: Any, other: Any) -> Any:
 
 
 def itself(value: Any) -> Any:
-    """The value; unlike ``+value``, also of truth values."""
+    """Return the value; unlike ``+value``, also of truth values."""
     return value

@@ -31,21 +31,21 @@ PLAIN: tuple[type, ...] = (  # which have nothing beside their items
 
 
 def is_container(value: Any) -> bool:
-    """Whether a value is known by what it contains; texts and ranges cannot change."""
+    """Return whether a value is known by what it contains; texts and ranges cannot change."""
     if isinstance(value, (str, bytes, range, memoryview)):
         return False
     return isinstance(value, KINDS) or dataclasses.is_dataclass(type(value))
 
 
 def is_plain_container(value: Any) -> bool:
-    """Whether a container has nothing beside its items, so that another one with these is as good."""
+    """Return whether a container has nothing beside its items, so that another one with these is as good."""
     if dataclasses.is_dataclass(type(value)):
         return getattr(type(value), "__eq__", None) is not object.__eq__
     return type(value) in PLAIN or (isinstance(value, tuple) and hasattr(value, "_fields"))
 
 
 def items_of(value: Any) -> Iterable[Any]:
-    """What a container contains, of values that may be containers, data or parameters themselves."""
+    """Return what a container contains, of values that may be containers, data or parameters themselves."""
     if isinstance(value, np.ndarray):
         return value.ravel() if value.dtype == object else ()
     if isinstance(value, np.void):  # a record
@@ -60,7 +60,7 @@ def items_of(value: Any) -> Iterable[Any]:
 
 
 def named_items(value: Any) -> list[tuple[str, Any]]:
-    """The attributes of a namespace, or of a dataclass, whether they are fields or not."""
+    """Return the attributes of a namespace, or of a dataclass, whether they are fields or not."""
     found = dict(vars(value)) if hasattr(value, "__dict__") else {}
     if dataclasses.is_dataclass(type(value)):
         found |= {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
@@ -93,7 +93,7 @@ class Container(NamedTuple):
 
 
 def split(value: Any) -> Container | None:
-    """A container in parts; None for what is none, or is not built of its items alone."""
+    """Return a container in parts; None for what is none, or is not built of its items alone."""
     if isinstance(value, (list, tuple)):
         return Container("sequence", type(value), [*value])
     if isinstance(value, dict):
@@ -109,7 +109,7 @@ def split(value: Any) -> Container | None:
 
 
 def is_object_of_data(value: Any) -> bool:
-    """Whether an object of a class of the user's has data among its attributes."""
+    """Return whether an object of a class of the user's has data among its attributes."""
     known = getattr(value, "__dict__", None)
     if type(known) is not dict or isinstance(value, (type, types.ModuleType, types.FunctionType)):
         return False
@@ -123,7 +123,7 @@ def is_object_of_data(value: Any) -> bool:
 
 
 def join(kind: str, what: Any, items: list[Any]) -> Any:
-    """A container of such a kind with these items."""
+    """Return a container of such a kind with these items."""
     if kind == "sequence":
         return getattr(what, "_make", what)(items)
     if kind == "dict":
@@ -134,7 +134,10 @@ def join(kind: str, what: Any, items: list[Any]) -> Any:
 
 
 def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
-    """A copy of a dataclass with other fields; one that cannot be made of its fields is not initialized again."""
+    """Return a copy of a dataclass with other fields.
+
+    One that cannot be made of its fields is not initialized again.
+    """
     fields = getattr(type(value), "__dataclass_fields__", {}).values()
     if fields and type(value).__dataclass_params__.init and all(f.init and f._field_type is FIELD for f in fields):
         return dataclasses.replace(value, **dict(items))
@@ -149,7 +152,7 @@ def with_fields(value: Any, items: Iterable[tuple[str, Any]]) -> Any:
 
 
 def object_array(values: list[Any], shape: tuple[int, ...]) -> Any:
-    """An array of objects."""
+    """Return an array of objects."""
     result = np.empty(len(values), object)
     for i, value in enumerate(values):
         result[i] = value

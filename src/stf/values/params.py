@@ -21,7 +21,7 @@ class NotComputedError(Exception):
 
 
 def is_of_parameters(error: BaseException) -> bool:
-    """Whether an error comes from computing with parameters, before a launch."""
+    """Return whether an error comes from computing with parameters, before a launch."""
     return getattr(error, "_stf_is_of_parameters", False)
 
 
@@ -79,7 +79,7 @@ class Param(Arithmetic, Asked):
                 base.in_kernels.append(self)
 
     def number_in(self, values: dict[str, Any] | None) -> Any:
-        """The value in a launch, of the type that it had when it was recorded.
+        """Return the value in a launch, of the type that it had when it was recorded.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Param(Arithmetic, Asked):
         return asked[1]
 
     def _checked(self, value: Any, recorded: Any) -> Any:
-        """A value as one of the type that was recorded."""
+        """Return a value as one of the type that was recorded."""
         if type(value) is type(recorded) and not isinstance(value, int):
             return value
         try:
@@ -114,7 +114,7 @@ class Param(Arithmetic, Asked):
         )
 
     def value_in(self, values: dict[str, Any] | None) -> Any:
-        """The value in a launch."""
+        """Return the value in a launch."""
         return self.default if values is None else values.get(self.name, self.default)
 
     def _combine(self, operation: Callable[..., Any], *operands: Any) -> Any:
@@ -205,17 +205,17 @@ class DerivedParam(Param):
             raise
 
     def value_in(self, values: dict[str, Any] | None) -> Any:
-        """The value in a launch."""
+        """Return the value in a launch."""
         return self._compute(values)
 
 
 def is_known_later(value: Any) -> bool:
-    """Whether it may be computed with at each launch: a parameter or a number, which cannot change in place."""
+    """Return whether it may be computed with at each launch: a parameter or a number, which cannot change in place."""
     return isinstance(value, (Param, bool, int, float, complex, np.generic))
 
 
 def with_params(given: Any) -> Any:
-    """The arguments of a ``*parameter`` or ``**parameter``: known at a launch, if parameters are among them."""
+    """Return the arguments of a ``*parameter`` or ``**parameter``: known at a launch, if parameters are among them."""
     if not any(isinstance(item, Param) for item in items_of(given)):
         return given
     refuse_hidden([item for item in items_of(given) if not isinstance(item, Param)])

@@ -33,12 +33,15 @@ class Parts:
         return rebuild(iter(self.views), self.shape)
 
     def like(self, wholes: Mapping[tuple[int, ...], Any]) -> Parts:
-        """The same, whose arrays may be changed; `wholes` make objects of them, in place of those of an identity."""
+        """Return the same, whose arrays may be changed.
+
+        `wholes` make objects of them, in place of those of an identity.
+        """
         return Parts(list(self.views), with_others(self.shape, wholes) if wholes else self.shape)
 
 
 def built(views: Iterable[Any]) -> list[Any]:
-    """What a body gets: objects in place of their `Parts`."""
+    """Return what a body gets: objects in place of their `Parts`."""
     return [view() if isinstance(view, Parts) else view for view in views]
 
 
@@ -57,7 +60,7 @@ def rebuild(values: Iterator[Any], shape: Any) -> Any:
 
 
 def leaves(shape: Any) -> int:
-    """How many accesses a container takes."""
+    """Return how many accesses a container takes."""
     if shape is None:
         return 1
     kind, what, parts = shape
@@ -108,7 +111,10 @@ def places_in(whole: Any, shape: Any) -> tuple[list[tuple[str, Any]], str | None
 
 
 def libraries(shape: Any, outside: Any, within: Any) -> list[Any]:
-    """What says which library each array of a container is of: `within` for those of objects of several arrays."""
+    """Return what says which library each array of a container is of.
+
+    `within` for those of objects of several arrays.
+    """
     if shape is None:
         return [outside]
     kind, what, parts = shape
@@ -120,7 +126,7 @@ def libraries(shape: Any, outside: Any, within: Any) -> list[Any]:
 
 
 def with_others(shape: Any, wholes: Mapping[tuple[int, ...], Any]) -> Any:
-    """The shape with other data of several arrays in place of some."""
+    """Return the shape with other data of several arrays in place of some."""
     if shape is None or shape[0] in ("plain", "flat"):
         return shape
     kind, what, parts = shape

@@ -83,7 +83,7 @@ class Reducer(Shown):
         array[...] = self.neutral(array.dtype)
 
     def pattern(self, dtype: Any) -> bytes:
-        """The bytes of the neutral element."""
+        """Return the bytes of the neutral element."""
         return np.asarray(self.neutral(dtype), dtype).tobytes()
 
     def combiner(self, target: Any, partials: list[Any], initialised: bool) -> Callable[[], None]:
@@ -104,7 +104,7 @@ class Reducer(Shown):
 
 
 def lowest(dtype: Any) -> Any:
-    """The lowest value, or False."""
+    """Return the lowest value, or False."""
     kind = np.dtype(dtype)
     if is_narrow(kind) and not np.isinf(float(np.array(-np.inf).astype(kind))):  # it has none
         return finfo(kind).min
@@ -112,7 +112,7 @@ def lowest(dtype: Any) -> Any:
 
 
 def highest(dtype: Any) -> Any:
-    """The highest value, or True."""
+    """Return the highest value, or True."""
     kind = np.dtype(dtype)
     if is_narrow(kind) and not np.isinf(float(np.array(np.inf).astype(kind))):
         return finfo(kind).max
@@ -120,7 +120,7 @@ def highest(dtype: Any) -> Any:
 
 
 def finfo(dtype: np.dtype[Any]) -> Any:
-    """The range of a dtype of ml_dtypes'."""
+    """Return the range of a dtype of ml_dtypes'."""
     import ml_dtypes  # it is there, where such a dtype is
 
     return ml_dtypes.finfo(dtype)
@@ -299,7 +299,7 @@ for _ours in vars(reducer).values():
 
 
 def as_reducer(op: Any) -> Reducer:
-    """An operator from what users pass: ours, or a class with ``init_op`` and ``apply_op``."""
+    """Return an operator from what users pass: ours, or a class with ``init_op`` and ``apply_op``."""
     if isinstance(op, Reducer):
         return op
     if hasattr(op, "init_op") and hasattr(op, "apply_op"):
@@ -312,7 +312,7 @@ def as_reducer(op: Any) -> Reducer:
 
 @functools.lru_cache(maxsize=64)
 def reducer_of_class(op: Any) -> Reducer:
-    """The operator of a class: the same one each time, so that its tasks commute."""
+    """Return the operator of a class: the same one each time, so that its tasks commute."""
 
     def fill(dtype: Any) -> Any:
         value = np.zeros((), dtype)

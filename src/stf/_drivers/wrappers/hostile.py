@@ -144,7 +144,7 @@ class HostileDriver(WrappingDriver):
         return int(self.inner.wait_event(stream, other, sequence))
 
     def completed(self, stream: int) -> int:
-        """What is *known* to have passed may be old news, and never goes back."""
+        """Return what is *known* to have passed may be old news, and never goes back."""
         self.check_stream("completed", stream)
         if self.random.random() < 0.5:
             self.reported[stream] = max(int(self.inner.completed(stream)), self.reported[stream])

@@ -37,7 +37,7 @@ class Recording(Observer):
         self.note("host", "write" if writes else "read", span)
 
     def count(self, verb: str) -> int:
-        """How many entries of a verb there are."""
+        """Return how many entries of a verb there are."""
         return sum(entry[0] == verb for entry in self.entries)
 
     # -- an observer of the engine: the begins -----------------------------------------------------------------

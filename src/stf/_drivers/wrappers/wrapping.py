@@ -34,7 +34,7 @@ class WrappingDriver(Driver):
 
 
 def passed_on(name: str) -> Callable[..., Any]:
-    """A verb that is that of the inner driver."""
+    """Return a verb that is that of the inner driver."""
 
     def verb(self: WrappingDriver, *arguments: Any) -> Any:
         return getattr(self.inner, name)(*arguments)

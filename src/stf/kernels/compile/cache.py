@@ -30,7 +30,7 @@ log = logging.getLogger("stf")
 
 
 def folder() -> Path:
-    """The folder: ``kernels`` in ``STF_CACHE_DIR``, or in ``stf`` in ``XDG_CACHE_HOME`` or ``~/.cache``.
+    """Return the folder: ``kernels`` in ``STF_CACHE_DIR``, or in ``stf`` in ``XDG_CACHE_HOME`` or ``~/.cache``.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def folder() -> Path:
 
 
 def key_of(parts: Iterable[object]) -> str:
-    """A name for what is made of `parts`, by their texts."""
+    """Return a name for what is made of `parts`, by their texts."""
     return hashlib.sha256("\0".join(map(str, (VERSION, *parts))).encode()).hexdigest()
 
 
 def load(key: str) -> bytes | None:
-    """The content that was stored under a key; None if there is none."""
+    """Return the content that was stored under a key; None if there is none."""
     try:
         if not config.cache_size or not is_private(folder()):
             return None
@@ -91,7 +91,7 @@ def store(key: str, content: bytes) -> None:
 
 
 def is_private(path: Path) -> bool:
-    """Whether a folder belongs to this user, and nobody else but root can write to it or exchange it."""
+    """Return whether a folder belongs to this user, and nobody else but root can write to it or exchange it."""
     try:
         here, *above = [parent.stat() for parent in (path, *path.absolute().parents)]
     except OSError:
@@ -101,12 +101,12 @@ def is_private(path: Path) -> bool:
 
 
 def is_ours(status: os.stat_result) -> bool:
-    """Whether a file or folder belongs to this user, and nobody else can write to it."""
+    """Return whether a file or folder belongs to this user, and nobody else can write to it."""
     return status.st_uid == os.getuid() and not status.st_mode & SHARED
 
 
 def files() -> list[tuple[Path, os.stat_result]]:
-    """The files of the cache with what is known of them; the one that was used longest ago comes first."""
+    """Return the files of the cache with what is known of them; the one that was used longest ago comes first."""
     found = []
     with contextlib.suppress(OSError, RuntimeError):
         for path in folder().iterdir():

@@ -57,7 +57,7 @@ class Taken(NamedTuple):
 
 @functools.cache
 def taker_of(of_gpu: bool, taken: Taken) -> Any:
-    """A function for kernels that gives what it gets as the dtype that is combined in."""
+    """Return a function for kernels that gives what it gets as the dtype that is combined in."""
     if of_gpu:
         from numba.cuda.extending import overload
     else:
@@ -78,7 +78,7 @@ def taker_of(of_gpu: bool, taken: Taken) -> Any:
 
 
 def why_not(found: str, taken: Taken) -> str | None:
-    """Why what a compiler calls `found` is not taken; None if it is."""
+    """Return why what a compiler calls `found` is not taken; None if it is."""
     if found == "none" or found.startswith(("OptionalType", "omitted")):
         return "it returns nothing on one path; return what is neutral for the operator there"
     kind, dtype = kind_of(found), np.dtype(taken.dtype)
@@ -101,12 +101,12 @@ def why_not(found: str, taken: Taken) -> str | None:
 
 
 def kind_of(found: str) -> str | None:
-    """Which of `KINDS` a compiler's type is."""
+    """Return which of `KINDS` a compiler's type is."""
     return next((name for name in KINDS if found.removeprefix("u").startswith(name)), None)
 
 
 def conversion(found: str, taken: Taken) -> Callable[[Any], Any]:
-    """A function that converts from what a compiler calls `found`, to be compiled.
+    """Return a function that converts from what a compiler calls `found`, to be compiled.
 
     For an operator that compares, what is beyond the range of integers is the end of that.
     """
@@ -124,7 +124,7 @@ def conversion(found: str, taken: Taken) -> Callable[[Any], Any]:
 
 
 def reason_in(text: str) -> str | None:
-    """The reason in a compiler's message, which has much around it; None if there is none."""
+    """Return the reason in a compiler's message, which has much around it; None if there is none."""
     line = LINE.search(text)
     where = f" in line {line[1]}" if line is not None else ""
     found = MARKED.search(text)

@@ -55,7 +55,7 @@ def compile_cpp(source: str, capability: tuple[int, int], options: tuple[str, ..
 
 
 def compiler() -> tuple[str, list[int], Callable[[str, list[bytes]], bytes]]:
-    """The release of NVRTC, the compute capabilities that it knows, and what compiles with it."""
+    """Return the release of NVRTC, the compute capabilities that it knows, and what compiles with it."""
     for module, adapter in (("cuda.bindings.nvrtc", Bindings), ("cupy_backends.cuda.libs.nvrtc", Cupy)):
         try:
             nvrtc = adapter(importlib.import_module(module))
@@ -83,11 +83,11 @@ class Bindings:
         return tuple(self.ask("nvrtcVersion"))
 
     def capabilities(self) -> list[int]:
-        """What it can compile for, as 90 for 9.0."""
+        """Return what it can compile for, as 90 for 9.0."""
         return list(self.ask("nvrtcGetSupportedArchs")[0])
 
     def text(self, size: str, content: str, program: Any) -> bytes:
-        """What a function writes into memory of the size that another one tells."""
+        """Return what a function writes into memory of the size that another one tells."""
         memory = bytearray(self.ask(size, program)[0])
         self.ask(content, program, memory)
         return bytes(memory)
@@ -119,7 +119,7 @@ class Cupy:
         return tuple(self.nvrtc.getVersion())
 
     def capabilities(self) -> list[int]:
-        """What it can compile for, as 90 for 9.0."""
+        """Return what it can compile for, as 90 for 9.0."""
         return list(self.nvrtc.getSupportedArchs())
 
     def compile(self, source: str, options: list[bytes]) -> bytes:

@@ -23,7 +23,7 @@ OF_DRIVER = ("vprintf", "malloc", "free", "__assertfail")  # functions that are 
 
 @functools.cache
 def intrinsics() -> Any:
-    """The module of numba-cuda, whose names kernels use: ``threadIdx``, ``syncthreads``, ``shared``.
+    """Return the module of numba-cuda, whose names kernels use: ``threadIdx``, ``syncthreads``, ``shared``.
 
     Raises
     ------

@@ -94,7 +94,7 @@ class Family:
             self.define_difference(function)
 
     def getter(self, field: str, kind: Any) -> Any:
-        """A function for kernels that gives the only field of a type."""
+        """Return a function for kernels that gives the only field of a type."""
         cgutils, is_counted = self.cgutils, not self.of_gpu
 
         @self.extending.intrinsic
@@ -110,7 +110,7 @@ class Family:
         return get
 
     def maker(self, kind_for: Any, field: str) -> Any:
-        """A function for kernels that makes something of its only field, of the type that `kind_for` gives."""
+        """Return a function for kernels that makes something of its only field, of the type that `kind_for` gives."""
         cgutils, is_counted = self.cgutils, not self.of_gpu
 
         @self.extending.intrinsic
@@ -129,7 +129,7 @@ class Family:
         return make
 
     def contributed(self, like: Any) -> Any:
-        """A function for kernels that makes a contribution of a number, to what was read."""
+        """Return a function for kernels that makes a contribution of a number, to what was read."""
         return self.maker(lambda value: self.Contribution(value, like.reducer, like.dtype), "value")
 
     def define_items(self) -> None:
@@ -184,7 +184,7 @@ class Family:
             )
 
     def combining(self, reduced: Any) -> Any:
-        """A function for kernels that combines an element of an array with a number."""
+        """Return a function for kernels that combines an element of an array with a number."""
         from stf.kernels import combining  # which imports the rules of contributions
         from stf.values.reducers import reducer
 
@@ -244,11 +244,11 @@ class Family:
             return lambda one, other: make(into(number(one)) - into(other))
 
     def is_of(self, kind: Any, name: str) -> bool:
-        """Whether a type is of what was read of an array, or is to be combined with it, by an operator."""
+        """Return whether a type is of what was read of an array, or is to be combined with it, by an operator."""
         return isinstance(kind, self.Read | self.Contribution) and kind.reducer == name
 
     def taker_for(self, name: str) -> Any:
-        """A function that gives, for a dtype, what converts contributions to it."""
+        """Return a function that gives, for a dtype, what converts contributions to it."""
         from stf.kernels import combining
         from stf.values.reducers import reducer
 
@@ -277,7 +277,10 @@ class Family:
 
 
 def compiler_of(of_gpu: bool) -> tuple[Any, ...]:
-    """The modules of a compiler: its extensions, types, code, models, what compiles a function, and its error."""
+    """Return the modules of a compiler.
+
+    Its extensions, types, code, models, what compiles a function, and its error.
+    """
     if of_gpu:
         from numba.cuda import cgutils, extending, jit, models, types
 
@@ -297,11 +300,11 @@ family_of = functools.cache(Family)
 
 @functools.cache
 def maker_of(of_gpu: bool, name: str, checks_bounds: bool = False) -> Any:
-    """A function for kernels that makes such an array of an array, for the operator of a name."""
+    """Return a function for kernels that makes such an array of an array, for the operator of a name."""
     family = family_of(of_gpu)
     return family.maker(lambda array: family.Reduced(array, name, checks_bounds), "array")
 
 
 def whole_of(of_gpu: bool) -> Any:
-    """A function for kernels that gives the array that such an array is made of."""
+    """Return a function for kernels that gives the array that such an array is made of."""
     return family_of(of_gpu).whole

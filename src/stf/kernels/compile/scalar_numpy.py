@@ -15,7 +15,7 @@ __all__ = ["in_kernels"]
 
 
 def clip(value: Any, low: Any, high: Any) -> Any:
-    """A number, but no less than `low` and no more than `high`."""
+    """Return a number, but no less than `low` and no more than `high`."""
     return min(max(value, low), high)
 
 
@@ -29,7 +29,7 @@ def sign(value: Any) -> float:
 
 
 def logaddexp(one: Any, other: Any) -> Any:
-    """The logarithm of a sum of exponentials."""
+    """Return the logarithm of a sum of exponentials."""
     return max(one, other) + math.log1p(math.exp(-abs(one - other)))
 
 
@@ -94,7 +94,7 @@ def in_kernels(value: Any) -> Any:
 
 @functools.cache
 def compiled(function: Callable[..., Any]) -> Any:
-    """A function that kernels call."""
+    """Return a function that kernels call."""
     from numba import cuda
 
     return cuda.jit(device=True)(function)

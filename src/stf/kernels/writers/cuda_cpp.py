@@ -184,14 +184,14 @@ class CppWriter(GridWriter):
 
 
 def type_of(dtype: np.dtype[Any], where: str) -> str:
-    """The type in C++."""
+    """Return the type in C++."""
     if dtype.char not in TYPES:
         raise TypeError(f"{where} is C++, which has bool, integers, float32 and float64 here, got {dtype}; use Python")
     return TYPES[dtype.char]
 
 
 def in_cpp(op: Reducer, where: str) -> str:
-    """An operator as an expression of a and b."""
+    """Return an operator as an expression of a and b."""
     if op not in OPERATORS:
         raise TypeError(f"{where} is C++, and {op!r} is written in Python; write the body in Python, too")
     return OPERATORS[op]
