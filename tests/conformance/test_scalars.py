@@ -150,16 +150,25 @@ def test_narrow_numbers_are_rounded_to_nearest_even(ctx, name):
 
 
 def test_what_the_kernel_has_no_instruction_for_is_left_to_a_library():
-    from stf.values.conditions import Argument, Plan
+    from stf.values.conditions import ConditionArgument, ConditionPlan
 
     f8, c16 = np.dtype("f8"), np.dtype("c16")
-    assert scalars.program_of(Plan(operator.add, (Argument(1), Argument(2))), [f8, f8, f8], f8) is not None
-    assert scalars.program_of(Plan(operator.add, (Argument(1), Argument(2))), [f8, c16, f8], f8) is None
-    assert scalars.program_of(Plan(operator.pow, (Argument(1), Argument(2))), [f8, f8, f8], f8) is None
-    assert scalars.program_of(Plan(np.exp, (Argument(1),)), [f8, f8], f8) is None
-    deep = Argument(1)
+    assert (
+        scalars.program_of(ConditionPlan(operator.add, (ConditionArgument(1), ConditionArgument(2))), [f8, f8, f8], f8)
+        is not None
+    )
+    assert (
+        scalars.program_of(ConditionPlan(operator.add, (ConditionArgument(1), ConditionArgument(2))), [f8, c16, f8], f8)
+        is None
+    )
+    assert (
+        scalars.program_of(ConditionPlan(operator.pow, (ConditionArgument(1), ConditionArgument(2))), [f8, f8, f8], f8)
+        is None
+    )
+    assert scalars.program_of(ConditionPlan(np.exp, (ConditionArgument(1),)), [f8, f8], f8) is None
+    deep = ConditionArgument(1)
     for _ in range(60):
-        deep = Plan(operator.add, (deep, 1.5))
+        deep = ConditionPlan(operator.add, (deep, 1.5))
     assert scalars.program_of(deep, [f8, f8], f8) is None
 
 

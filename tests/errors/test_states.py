@@ -12,8 +12,8 @@ import pytest
 from helpers import queued
 
 import stf
-from stf._engine.access import Span
-from stf.data.registry import Entry
+from stf._engine.access import MemorySpan
+from stf.data.registry import RegistryEntry
 
 
 @stf.task
@@ -34,7 +34,7 @@ def vec(ctx):
 
 def test_the_tree_of_exceptions():
     names = [n for n in dir(stf) if isinstance(getattr(stf, n), type) and issubclass(getattr(stf, n), Exception)]
-    assert all(issubclass(getattr(stf, n), stf.Error) for n in names) and len(names) == 12
+    assert all(issubclass(getattr(stf, n), stf.Error) for n in names) and len(names) == 13
     assert issubclass(stf.OutOfMemoryError, MemoryError) and issubclass(stf.PlaceError, ValueError)
     assert issubclass(stf.ContextMismatchError, ValueError) and issubclass(stf.DriverError, RuntimeError)
     error = stf.DriverError("CUDA_ERROR_OUT_OF_MEMORY", 2, "cuMemAllocAsync", "device(1)", "64 bytes")
@@ -255,7 +255,7 @@ def test_finished_contexts_leave_no_records_of_memory_to_the_collector():
                 add(item)
 
     def records():
-        return sum(type(item).__name__ in ("Entry", "Span", "Registry") for item in gc.get_objects())
+        return sum(type(item).__name__ in ("RegistryEntry", "MemorySpan", "Registry") for item in gc.get_objects())
 
     gc.collect()
     before = records()
@@ -269,9 +269,9 @@ def test_finished_contexts_leave_no_records_of_memory_to_the_collector():
     assert left == 0
 
 
-@pytest.mark.skipif(not hasattr(Entry, "__pyx_vtable__"), reason="not compiled")
+@pytest.mark.skipif(not hasattr(RegistryEntry, "__pyx_vtable__"), reason="not compiled")
 def test_the_free_list_of_spans_keeps_those_of_the_registry():
-    assert Entry.__basicsize__ == Span.__basicsize__
+    assert RegistryEntry.__basicsize__ == MemorySpan.__basicsize__
 
 
 def test_data_dropped_by_the_collector_inside_stf(ctx, vec):

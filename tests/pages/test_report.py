@@ -55,8 +55,8 @@ class Program:
     """Recorders that are told a program, with the times that the tests want."""
 
     def __init__(self) -> None:
-        self.dot, self.trace = DotRecorder(), TraceRecorder()
         self.now = 0
+        self.dot, self.trace = DotRecorder(), TraceRecorder(lambda: self.now)
         self.count = 0
         self.orders: defaultdict[int, Order] = defaultdict(Order)
 
@@ -87,10 +87,8 @@ class Program:
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Program:
-    told = Program()
-    monkeypatch.setattr("stf.observe.trace.time", SimpleNamespace(perf_counter_ns=lambda: told.now))
-    return told
+def program() -> Program:
+    return Program()
 
 
 @pytest.fixture

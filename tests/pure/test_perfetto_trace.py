@@ -20,11 +20,10 @@ HOSTILE = '<script>"\\é\ud800\n'
 SHOWN = HOSTILE.replace("\ud800", "?")
 
 
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Run:
+def recorded() -> Run:
     """Two tasks on a device, the second after the first and a copy, and one that overlaps on the host."""
-    dot, trace = DotRecorder(), TraceRecorder()
     clock = SimpleNamespace(now=1_000)
-    monkeypatch.setattr("stf.observe.trace.time", SimpleNamespace(perf_counter_ns=lambda: clock.now))
+    dot, trace = DotRecorder(), TraceRecorder(lambda: clock.now)
 
     def at(now: int, what: str, *arguments: Any) -> None:
         clock.now = now
@@ -116,9 +115,9 @@ class Reader:
         return self.texts["debug_annotation_string_values"][annotation.string_value_iid].str.decode()
 
 
-def test_slices_say_what_a_task_was_and_what_it_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_slices_say_what_a_task_was_and_what_it_waited_for(tmp_path: Path) -> None:
     pytest.importorskip("perfetto")
-    reader = Reader(write(recorded(monkeypatch), tmp_path / "run.pftrace"))
+    reader = Reader(write(recorded(), tmp_path / "run.pftrace"))
     slices = {(one["name"], one["start"]): one for one in reader.slices}
     first, second, copy = slices["first(0)", 1_000], slices[SHOWN, 5_500], slices[f"copy {SHOWN}", 3_000]
     assert first["track"] == second["track"] == "device(0)/compute" and copy["track"] == "device(0)/copies in"
@@ -138,9 +137,9 @@ def test_slices_say_what_a_task_was_and_what_it_waited_for(monkeypatch: pytest.M
     assert not first["flows to"] and not second["flows from"]
 
 
-def test_what_overlaps_on_a_row_is_on_tracks_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_overlaps_on_a_row_is_on_tracks_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("perfetto")
-    reader = Reader(write(recorded(monkeypatch), tmp_path / "run.pftrace"))
+    reader = Reader(write(recorded(), tmp_path / "run.pftrace"))
     others = [(one["track"], one["start"], one["end"]) for one in reader.slices if one["name"] == "other"]
     assert others == [("host/worker 0", 1_000, 4_000), ("host/worker 0", 2_000, 5_000)]
     assert sorted(reader.tracks.values()).count("host/worker 0") == 2
@@ -149,9 +148,9 @@ def test_what_overlaps_on_a_row_is_on_tracks_of_its_own(monkeypatch: pytest.Monk
     ]  # the second is another part of the same task
 
 
-def test_counters_are_memory_and_tasks_in_flight(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_counters_are_memory_and_tasks_in_flight(tmp_path: Path) -> None:
     pytest.importorskip("perfetto")
-    reader = Reader(write(recorded(monkeypatch), tmp_path / "run.pftrace"))
+    reader = Reader(write(recorded(), tmp_path / "run.pftrace"))
     assert reader.counters["memory of device(0)"] == [(0, 24), (200, 48), (8_000, 24)]
     flight = reader.counters["tasks in flight"]
     assert flight[:3] == [(100, 1), (400, 2), (500, 3)] and flight[-1][1] == 0 and len(flight) == 6

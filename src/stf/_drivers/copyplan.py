@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 MAX_PITCH = (1 << 31) - 1
 
 
-class Axis(NamedTuple):
+class CopyAxis(NamedTuple):
     """An extent, and the steps in bytes that it takes in target and source."""
 
     extent: int
@@ -21,25 +21,25 @@ class Axis(NamedTuple):
     source: int
 
 
-ONE = Axis(1, 0, 0)
+ONE = CopyAxis(1, 0, 0)
 
 
-class Plan(NamedTuple):
+class CopyPlan(NamedTuple):
     """A block, and where it is copied: offsets in bytes."""
 
     width: int
-    rows: Axis
-    slices: Axis
+    rows: CopyAxis
+    slices: CopyAxis
     offsets: tuple[tuple[int, int], ...]
 
 
 KEPT, KEPT_CALLS = 4096, 1024  # plans that are kept, and the calls of the longest that is
-plans: dict[tuple[Any, ...], Plan] = {}
+plans: dict[tuple[Any, ...], CopyPlan] = {}
 
 
 def plan_copy(
     shape: tuple[int, ...], target_strides: tuple[int, ...], source_strides: tuple[int, ...], itemsize: int
-) -> Plan:
+) -> CopyPlan:
     """Return what `make_plan` returns, kept where it is short.
 
     An array against its direction takes a call per element.
@@ -57,7 +57,7 @@ def plan_copy(
 
 def make_plan(
     shape: tuple[int, ...], target_strides: tuple[int, ...], source_strides: tuple[int, ...], itemsize: int
-) -> Plan:
+) -> CopyPlan:
     """Return how to copy an array of `shape` between two places where it lies with other strides.
 
     Parameters
@@ -71,13 +71,13 @@ def make_plan(
 
     Returns
     -------
-    Plan
+    CopyPlan
         ``offsets`` is empty for an empty array.
     """
     if 0 in shape or itemsize == 0:
-        return Plan(0, ONE, ONE, ())
+        return CopyPlan(0, ONE, ONE, ())
     axes, target_start, source_start = upwards(
-        [Axis(*axis) for axis in zip(shape, target_strides, source_strides, strict=True) if axis[0] > 1]
+        [CopyAxis(*axis) for axis in zip(shape, target_strides, source_strides, strict=True) if axis[0] > 1]
     )
     axes = merged(sorted(axes, key=lambda axis: (-abs(axis.target), -abs(axis.source))), itemsize)
     width = itemsize
@@ -92,10 +92,10 @@ def make_plan(
         )
         for index in itertools.product(*(range(axis.extent) for axis in axes))
     )
-    return Plan(width, rows, slices, offsets)
+    return CopyPlan(width, rows, slices, offsets)
 
 
-def upwards(axes: list[Axis]) -> tuple[list[Axis], int, int]:
+def upwards(axes: list[CopyAxis]) -> tuple[list[CopyAxis], int, int]:
     """Walk axes that go down in both arrays the other way round; say where that starts."""
     result = []
     target_start = source_start = 0
@@ -103,14 +103,14 @@ def upwards(axes: list[Axis]) -> tuple[list[Axis], int, int]:
         if axis.target < 0 and axis.source < 0:
             target_start += (axis.extent - 1) * axis.target
             source_start += (axis.extent - 1) * axis.source
-            axis = Axis(axis.extent, -axis.target, -axis.source)
+            axis = CopyAxis(axis.extent, -axis.target, -axis.source)
         result.append(axis)
     return result, target_start, source_start
 
 
-def merged(axes: list[Axis], itemsize: int) -> list[Axis]:
+def merged(axes: list[CopyAxis], itemsize: int) -> list[CopyAxis]:
     """Neighbours that are one axis in both arrays, as one."""
-    result: list[Axis] = []
+    result: list[CopyAxis] = []
     for axis in axes:
         outer = result[-1] if result else None
         if (
@@ -118,13 +118,13 @@ def merged(axes: list[Axis], itemsize: int) -> list[Axis]:
             and outer.target == axis.extent * axis.target
             and outer.source == axis.extent * axis.source
         ):
-            result[-1] = Axis(outer.extent * axis.extent, axis.target, axis.source)
+            result[-1] = CopyAxis(outer.extent * axis.extent, axis.target, axis.source)
         else:
             result.append(axis)
     return result
 
 
-def choose(axes: list[Axis], width: int) -> tuple[Axis, Axis]:
+def choose(axes: list[CopyAxis], width: int) -> tuple[CopyAxis, CopyAxis]:
     """Return the axes for rows and slices that leave the fewest calls."""
     best = (ONE, ONE)
     for rows in axes:
@@ -134,12 +134,12 @@ def choose(axes: list[Axis], width: int) -> tuple[Axis, Axis]:
     return best
 
 
-def fits_rows(axis: Axis, width: int) -> bool:
+def fits_rows(axis: CopyAxis, width: int) -> bool:
     """Return whether rows of `width` bytes may be as far apart as an axis says."""
     return width <= axis.target <= MAX_PITCH and width <= axis.source <= MAX_PITCH
 
 
-def fits_slices(axis: Axis, rows: Axis) -> bool:
+def fits_slices(axis: CopyAxis, rows: CopyAxis) -> bool:
     """Return whether slices may be as far apart as an axis says."""
     return all(
         step >= rows.extent * pitch and step % pitch == 0

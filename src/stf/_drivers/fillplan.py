@@ -10,7 +10,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from stf._drivers.copyplan import Axis, plan_copy
+from stf._drivers.copyplan import CopyAxis, plan_copy
 
 MAX_CALLS = 4096
 UNITS = (4, 2, 1)
@@ -94,6 +94,6 @@ def runs(
     )
 
 
-def by_height(rows: Axis, slices: Axis) -> tuple[Axis, Axis]:
+def by_height(rows: CopyAxis, slices: CopyAxis) -> tuple[CopyAxis, CopyAxis]:
     """Return the longer of two axes first: there are rectangles, but no blocks, to be set in one call."""
     return (slices, rows) if slices.extent > rows.extent else (rows, slices)

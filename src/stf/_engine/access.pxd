@@ -36,12 +36,12 @@ cdef class Data:
     cdef public object given  # a weak reference to the handle of data that a replayed function returned
     cdef public Data parent  # the data that it is a tile of
     cdef public list log  # the copies that it caused, when these are observed
-    cdef public Span span  # its memory in the registry
+    cdef public MemorySpan span  # its memory in the registry
     cpdef Layout layout_at(self, int place)
 
 cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token, object scope)
 
-cdef class Span:
+cdef class MemorySpan:
     cdef int64_t ident
     cdef int64_t address
     cdef int64_t low
@@ -55,7 +55,7 @@ cdef class Span:
     cdef int find_bounds(self, Layout layout) except -1
 
 cdef class AddressBook:
-    cdef int give_up(self, Span span, EventSet last) except -1
+    cdef int give_up(self, MemorySpan span, EventSet last) except -1
     cpdef bint is_shared(self, Data data) except -1
     cpdef object must_be_alone(self, Data data)
 

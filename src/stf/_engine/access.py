@@ -53,7 +53,7 @@ def make_data(engine, ident, layout, name, token, scope):
 
 @cython.freelist(64)
 @cython.cclass
-class Span:
+class MemorySpan:
     """The memory of the user's that a data is registered with, from the byte `low` up to `high`.
 
     `handle` is a weak reference to the data's, `book` the address book that it stands in, `code` and `lasti` the line

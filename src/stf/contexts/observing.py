@@ -333,7 +333,7 @@ def html_of_context(context: ContextCore) -> str | None:
     return context_html(repr(context), statistics(context), context._dot)
 
 
-def dot_section(context: ContextCore, name: str) -> Section:
+def dot_section(context: ContextCore, name: str) -> OpenSection:
     """Open a section of the task graph: a with-block, or end it with ``end()``.
 
     Raises
@@ -352,7 +352,7 @@ def dot_section(context: ContextCore, name: str) -> Section:
     """
     if not isinstance(name, str):
         arguments.refuse_name(name)
-    return Section(context, name)
+    return OpenSection(context, name)
 
 
 def statistics(context: ContextCore) -> Statistics:
@@ -431,7 +431,7 @@ def observes_times(observe: str | bool) -> bool:
     return observe in (True, "trace", "durations", "cupti") or bool(config.dot_file and config.dot_timing)
 
 
-class Section:
+class OpenSection:
     """An open section of the task graph."""
 
     def __init__(self, owner: ContextCore, name: str) -> None:
@@ -446,7 +446,7 @@ class Section:
         if owner is not None and owner.engine.observer is not None:
             owner.engine.observer.section_end()
 
-    def __enter__(self) -> Section:
+    def __enter__(self) -> OpenSection:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,6 +1,6 @@
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t
-from stf._engine.access cimport AddressBook, Data, DataHandle, Span
+from stf._engine.access cimport AddressBook, Data, DataHandle, MemorySpan
 from stf._engine cimport retiring
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Layout, layout_of
@@ -19,9 +19,9 @@ cdef extern from *:
     """
     object stf_new(object kind, tuple nothing)
 
-cdef class Entry(Span):
+cdef class RegistryEntry(MemorySpan):
     cdef int take(self, tuple memory) except -1
-    cdef bint is_same(self, Entry other) except -1
+    cdef bint is_same(self, RegistryEntry other) except -1
     cdef object living(self)
     cdef int find_site(self) except -1
 
@@ -33,13 +33,13 @@ cdef class Registry(AddressBook):
     cdef readonly dict leaving
     cdef readonly dict shared
     cdef Py_ssize_t position(self, int64_t low, int64_t ident) except -1
-    cpdef object find(self, Entry wanted)
-    cpdef list overlapping(self, Entry wanted)
-    cdef bint is_free(self, Entry wanted) except -1
-    cdef bint add(self, Entry entry, dict known, int64_t seen) except -1
-    cdef int give_up(self, Span span, EventSet last) except -1
+    cpdef object find(self, RegistryEntry wanted)
+    cpdef list overlapping(self, RegistryEntry wanted)
+    cdef bint is_free(self, RegistryEntry wanted) except -1
+    cdef bint add(self, RegistryEntry entry, dict known, int64_t seen) except -1
+    cdef int give_up(self, MemorySpan span, EventSet last) except -1
     cpdef EventSet last_use(self, int64_t ident)
-    cdef int remove(self, Span span) except -1
+    cdef int remove(self, MemorySpan span) except -1
 
 cdef str FOLDER
 cdef dict NOTHING
@@ -62,13 +62,13 @@ cdef enum:
     LIBRARY = 9
 
 cdef object register(ContextCore context, object obj, object data_place, object label, bint write_back, bint readonly)
-cdef Entry entry_of(tuple memory)
+cdef RegistryEntry entry_of(tuple memory)
 cdef bint nests(Layout layout) except -1
 cdef bint is_dropping(Data data) except -1
 cdef object new_handle(Data core)
-cdef object known_data(Engine engine, Registry registry, Entry wanted, object producer)
+cdef object known_data(Engine engine, Registry registry, RegistryEntry wanted, object producer)
 cdef object reference_to(object handle)
 cdef int place_of(object context, Engine engine, tuple memory, object data_place) except -1
-cdef dict last_uses(Engine engine, Registry registry, Entry entry, object name)
+cdef dict last_uses(Engine engine, Registry registry, RegistryEntry entry, object name)
 cdef bint is_live(Engine engine, Data data) except -1
-cdef object new_data(object context, Engine engine, Registry registry, Entry entry, tuple memory, object name, dict before, int64_t seen, bint write_back, bint readonly, object data_place)
+cdef object new_data(object context, Engine engine, Registry registry, RegistryEntry entry, tuple memory, object name, dict before, int64_t seen, bint write_back, bint readonly, object data_place)

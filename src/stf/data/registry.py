@@ -45,7 +45,7 @@ EMPTY = 64  # the address of an array without elements, for those that have none
 
 
 @cython.cclass
-class Entry(Span):
+class RegistryEntry(MemorySpan):
     """A span in the registry. It has no fields of its own, so that the freelist of spans keeps it."""
 
     def take(self, memory):
@@ -117,7 +117,7 @@ class Registry(AddressBook):
         last: cython.Py_ssize_t = len(self.sorted)
         while first < last:
             middle: cython.Py_ssize_t = (first + last) >> 1
-            entry = cython.cast(Entry, self.sorted[middle])
+            entry = cython.cast(RegistryEntry, self.sorted[middle])
             if entry.low < low or (entry.low == low and entry.ident < ident):
                 first = middle + 1
             else:
@@ -130,7 +130,7 @@ class Registry(AddressBook):
         try:
             i: cython.Py_ssize_t = self.position(wanted.low, -1)
             while i < len(self.sorted):
-                entry = cython.cast(Entry, self.sorted[i])
+                entry = cython.cast(RegistryEntry, self.sorted[i])
                 if entry.low != wanted.low:
                     break
                 if entry.is_same(wanted):
@@ -150,7 +150,7 @@ class Registry(AddressBook):
             if free and len(self.sorted) > 0:
                 i: cython.Py_ssize_t = self.position(wanted.low - self.longest, -1)
                 while free and i < len(self.sorted):
-                    entry = cython.cast(Entry, self.sorted[i])
+                    entry = cython.cast(RegistryEntry, self.sorted[i])
                     if entry.low > wanted.high:
                         break
                     free = entry.high <= wanted.low and entry.low != wanted.low
@@ -168,7 +168,7 @@ class Registry(AddressBook):
         try:
             i: cython.Py_ssize_t = self.position(wanted.low - self.longest, -1)
             while i < len(self.sorted):
-                entry = cython.cast(Entry, self.sorted[i])
+                entry = cython.cast(RegistryEntry, self.sorted[i])
                 if entry.low >= wanted.high:
                     break
                 if entry.high > wanted.low and shares_memory(wanted, entry):
@@ -188,7 +188,7 @@ class Registry(AddressBook):
         finally:
             self.gate.leave()
         for one in found:
-            entry: Entry = one
+            entry: RegistryEntry = one
             if entry.living() is not None:
                 return entry
         return None
@@ -261,17 +261,17 @@ class Registry(AddressBook):
 
 def is_dropping(data: Data):
     """Return whether the handle of a data is gone, so that it will be given up."""
-    entry: Entry = data.span
+    entry: RegistryEntry = data.span
     return entry is not None and entry.handle is not None and entry.handle() is None
 
 
-def array_over(entry: Entry):
+def array_over(entry: RegistryEntry):
     """Return a NumPy array over memory, for its address alone."""
     layout = entry.layout
     return view_at(entry.address, layout.shape, layout.strides, layout.dtype, None, True)
 
 
-def shares_memory(one: Entry, other: Entry):
+def shares_memory(one: RegistryEntry, other: RegistryEntry):
     """Return whether two arrays have a byte in common; True where that is too hard to say."""
     try:
         return np.shares_memory(array_over(one), array_over(other), max_work=MAX_WORK)
@@ -387,7 +387,7 @@ def register(context: ContextCore, obj, data_place, label, write_back, readonly)
             engine.gathering.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
         engine.gate.leave()
-        entry: Entry = entry_of(memory)
+        entry: RegistryEntry = entry_of(memory)
         if len(memory) > LIBRARY:
             entry.layout.library = memory[LIBRARY]
         seen: cython.longlong = registry.added
@@ -462,12 +462,12 @@ def overlaps_itself(layout):
 
 def entry_of(memory):
     """Return what is compared of the memory of an array."""
-    entry: Entry = Entry.__new__(Entry)
+    entry: RegistryEntry = RegistryEntry.__new__(RegistryEntry)
     entry.take(memory)
     return entry
 
 
-def known_data(engine: Engine, registry: Registry, wanted: Entry, producer):
+def known_data(engine: Engine, registry: Registry, wanted: RegistryEntry, producer):
     """Return the handle of the data that has exactly this memory, or None.
 
     Data that only a recording holds get one again.
@@ -480,7 +480,7 @@ def known_data(engine: Engine, registry: Registry, wanted: Entry, producer):
         for ident in registry.overlapping(wanted):
             data: Data = engine.coherency.data.get(ident)
             if data is not None and not data.released and is_dropping(data):
-                entry: Entry = data.span
+                entry: RegistryEntry = data.span
                 if entry.is_same(wanted):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
@@ -511,7 +511,7 @@ def unprotected(obj, engine: Engine, registry: Registry, memory):
     return memory
 
 
-def last_uses(engine: Engine, registry: Registry, entry: Entry, name):
+def last_uses(engine: Engine, registry: Registry, entry: RegistryEntry, name):
     """Return who had the memory, and the events that its next user must wait for; ValueError if live data have it.
 
     None if another thread registered the very same memory since it was looked for.
@@ -584,7 +584,7 @@ def new_data(
     context,
     engine: Engine,
     registry: Registry,
-    entry: Entry,
+    entry: RegistryEntry,
     memory,
     name,
     before,
@@ -637,7 +637,7 @@ def handle_of(engine: Engine, data: Data):
     """Return what the user holds of a data, which may have dropped it; only a recording holds it then."""
     engine.gate.enter()
     try:
-        entry: Entry = data.span
+        entry: RegistryEntry = data.span
         known = entry.living() if entry is not None else data.given() if data.given is not None else None
         if known is not None:
             return known

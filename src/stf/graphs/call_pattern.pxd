@@ -27,7 +27,7 @@ cdef class Path:
     cdef readonly tuple attributes
     cpdef object read(self)
 
-cdef class Entry:
+cdef class CallEntry:
     cdef public object key
     cdef readonly object context
     cdef public object kept
@@ -40,7 +40,7 @@ cdef class Entry:
     cdef public int64_t launched  # recordings that are over
 
 cdef class CallPattern:
-    cdef readonly Entry entry
+    cdef readonly CallEntry entry
     cdef readonly object context
     cdef int place
     cdef list values

@@ -58,7 +58,7 @@ class Path:
 
 @cython.final
 @cython.cclass
-class Entry:
+class CallEntry:
     """What is known of the calls with one signature.
 
     It keeps no context alive, and, once there is a recording, what was given to that: kernels may work on it.

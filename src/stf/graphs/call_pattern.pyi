@@ -16,7 +16,7 @@ class Path:
     @property
     def cell_contents(self) -> Any: ...
 
-class Entry:
+class CallEntry:
     key: Any
     context: Callable[[], Any]
     kept: list[Any] | None
@@ -31,10 +31,10 @@ class Entry:
     def end(self) -> None: ...
 
 class CallPattern:
-    entry: Entry
+    entry: CallEntry
     context: Callable[[], Any]
     def __init__(
-        self, entry: Entry, context: Any, values: list[Any], numbers: dict[str, Any], cells: list[Any]
+        self, entry: CallEntry, context: Any, values: list[Any], numbers: dict[str, Any], cells: list[Any]
     ) -> None: ...
     def numbers_of(self, args: tuple[Any, ...]) -> dict[str, Any] | None: ...
 

@@ -18,9 +18,9 @@ from stf.values.params import Param
 
 __all__ = [
     "Itself",
-    "Numbers",
-    "Part",
     "Signature",
+    "SignaturePart",
+    "VaryingNumbers",
     "covers",
     "differences",
     "given_in",
@@ -32,7 +32,7 @@ ENOUGH = 3  # values of a number, and it is a parameter
 COMPARED = 1 << 20  # bytes of an array of NumPy's up to which its content counts, and not just which one it is
 
 
-class Part(NamedTuple):
+class SignaturePart(NamedTuple):
     """What of one argument, or of one variable of the closure, must be equal; of a parameter, its type alone."""
 
     name: str
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     value: Any = None
     is_param: bool = False
 
-    def covers(self, other: Part) -> bool:
+    def covers(self, other: SignaturePart) -> bool:
         """Return whether all that the other one holds for, this one does."""
         return self == other or (self.is_param and self[:2] == other[:2])
 
@@ -58,7 +58,7 @@ class Part(NamedTuple):
         return f"{self.name} {in_short((self.kind, self.value))}"
 
 
-Signature = tuple[Part, ...]
+Signature = tuple[SignaturePart, ...]
 
 
 class Itself:
@@ -86,7 +86,7 @@ class Itself:
         return self._hash
 
 
-class Numbers:
+class VaryingNumbers:
     """Which numbers among a function's arguments are parameters of its recordings.
 
     A number is part of the signature until three values of it were seen. From then on each launch may give another,
@@ -113,11 +113,11 @@ class Numbers:
         self.static |= set(names)
         self.params -= self.static
 
-    def part_of(self, name: str, value: Any) -> Part:
+    def part_of(self, name: str, value: Any) -> SignaturePart:
         """Return what of an argument is part of the signature."""
         if name in self.params and is_number(value):
-            return Part(name, type(value), is_param=True)
-        return Part(name, *key_of(value))
+            return SignaturePart(name, type(value), is_param=True)
+        return SignaturePart(name, *key_of(value))
 
 
 def in_short(key: tuple[Any, Any]) -> str:

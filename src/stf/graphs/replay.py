@@ -18,12 +18,22 @@ from stf._recording import segments
 from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import recording_diff, returned_data
-from stf.graphs.call_pattern import CONTEXT, NUMBER, OBJECT, SEVERAL, CallPattern, Entry, Path, ReplayCore, pattern_of
+from stf.graphs.call_pattern import (
+    CONTEXT,
+    NUMBER,
+    OBJECT,
+    SEVERAL,
+    CallEntry,
+    CallPattern,
+    Path,
+    ReplayCore,
+    pattern_of,
+)
 from stf.graphs.call_signature import (
     Itself,
-    Numbers,
-    Part,
     Signature,
+    SignaturePart,
+    VaryingNumbers,
     covers,
     differences,
     given_in,
@@ -163,15 +173,15 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         unknown = [name for name in static if name not in self._signature.parameters]
         if unknown:
             raise TypeError(f"'{self._name}' has no parameter '{unknown[0]}' to be static")
-        self._numbers = Numbers(static)
+        self._numbers = VaryingNumbers(static)
         self._changed: set[str] = set()  # variables whose content does not count: calls of the function change it
         self._met: dict[tuple[Any, ...], Variable] = {}  # what ran, or was submitted, in a recording reads by names
-        self._entries: dict[Signature, Entry] = {}  # what was used the longest ago first
+        self._entries: dict[Signature, CallEntry] = {}  # what was used the longest ago first
         self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
         self._given_up = 0
         self._new = 0  # signatures
-        self._compared: list[Entry] = []  # with what is recorded anew just now
+        self._compared: list[CallEntry] = []  # with what is recorded anew just now
         self._rests_until = 0.0  # when a recording is tried again that got no turn, or no memory
         self._last_key: Signature | None = None
         self._before: Signature | None = None
@@ -217,7 +227,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 self._note_changed_cells(context, entry, bound.arguments)
 
     def _replay(
-        self, context: Any, entry: Entry, graph: TaskGraph, bound: inspect.BoundArguments, given: int | None
+        self, context: Any, entry: CallEntry, graph: TaskGraph, bound: inspect.BoundArguments, given: int | None
     ) -> Any:
         """Launch what is recorded; `given` arguments were given, all of them by position, unless it is None."""
         if config.validate:
@@ -264,7 +274,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         if key != self._last_key:
             self._last_key, self._before = key, self._last_key
 
-    def _remember(self, context: Any, entry: Entry, arguments: dict[str, Any], given: int) -> None:
+    def _remember(self, context: Any, entry: CallEntry, arguments: dict[str, Any], given: int) -> None:
         """Know calls that are like this one again: `given` arguments by position, and the defaults of others."""
         if any(parameter.kind == VARIADIC for parameter in self._signature.parameters.values()):
             return
@@ -311,12 +321,12 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def _key(self, context: Any, arguments: dict[str, Any]) -> Signature:
         place = exec_place_of(context.engine, wanted(context, None))
-        parts = [Part("context", id(context.engine)), Part("default place", place)]
+        parts = [SignaturePart("context", id(context.engine)), SignaturePart("default place", place)]
         parts += [self._numbers.part_of(name, value) for name, value in arguments.items()]
         for variable in self._variables(arguments):
             content = variable.content
             key = key_of(content) if self._is_compared(variable, content) else (type(content), Itself(content))
-            parts.append(Part(cell_name(variable), *key))
+            parts.append(SignaturePart(cell_name(variable), *key))
         return tuple(parts)
 
     def _variables(self, arguments: dict[str, Any]) -> list[Variable]:
@@ -338,7 +348,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         """Return whether what a variable of the closure contains is part of the signature, and not just what it is."""
         return (variable.is_watched and variable.name not in self._changed) or not is_container(content)
 
-    def _entry_for(self, context: Any, arguments: dict[str, Any]) -> Entry:
+    def _entry_for(self, context: Any, arguments: dict[str, Any]) -> CallEntry:
         """Return what is known of the calls with the signature of this one."""
         with self._lock:
             self._numbers.see(arguments)
@@ -367,7 +377,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             graph.close()
         return entry
 
-    def _look_at_world(self, context: Any, entry: Entry, reached: Reached) -> None:
+    def _look_at_world(self, context: Any, entry: CallEntry, reached: Reached) -> None:
         """Let calls run as they are that read the time, the environment or random state; say so once."""
         world = reached.world or (reached.world_of_bodies if context.on_cuda else None)
         if world is None:
@@ -382,12 +392,12 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 world,
             )
 
-    def _use(self, entry: Entry) -> None:
+    def _use(self, entry: CallEntry) -> None:
         """Let an entry be the one that was used last."""
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
 
-    def _new_entry(self, key: Signature, context: Any) -> Entry:
+    def _new_entry(self, key: Signature, context: Any) -> CallEntry:
         """Return what is known of calls whose signature is new; those that it covers count as earlier ones."""
         calls = sum(known.calls for known in self._entries.values() if covers(key, known.key))
         self._new += 1
@@ -399,9 +409,9 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 self._new,
                 differences(self._last_key, key),
             )
-        return Entry(key, context, calls)
+        return CallEntry(key, context, calls)
 
-    def _given_up_for(self, used: Entry) -> list[TaskGraph]:
+    def _given_up_for(self, used: CallEntry) -> list[TaskGraph]:
         """Forget what was used the longest ago, where there is too much; return the graphs of that."""
         graphs = []
         recorded = [entry for entry in self._entries.values() if entry.graph is not None]
@@ -460,7 +470,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 graph.close()
 
     @staticmethod
-    def _uses(entry: Entry, engine: Any, data: Any) -> bool:
+    def _uses(entry: CallEntry, engine: Any, data: Any) -> bool:
         graph = entry.graph
         recording = None if graph is None else graph._recording
         if recording is None or recording.engine is not engine:  # closed just now
@@ -485,7 +495,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 del self._entries[key]
                 self._forget_patterns()
 
-    def _must_know(self, entry: Entry, names: Iterable[str]) -> bool:
+    def _must_know(self, entry: CallEntry, names: Iterable[str]) -> bool:
         """Let numbers be part of the signature, as the function needs their values; False if none is a parameter."""
         with self._lock:
             needed = params_of(entry.key) & set(names)
@@ -497,7 +507,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         log.debug("%s: the values of %s shape the graph", self._name, sorted(needed))
         return True
 
-    def _note_changed_cells(self, context: Any, entry: Entry, arguments: dict[str, Any]) -> None:
+    def _note_changed_cells(self, context: Any, entry: CallEntry, arguments: dict[str, Any]) -> None:
         """Compare no containers in the closure that the function has changed itself."""
         if self._entries.get(entry.key) is not entry:
             return
@@ -523,7 +533,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 self._changed |= changed
                 self._name_anew(context, entry, arguments)
 
-    def _name_anew(self, context: Any, entry: Entry, arguments: dict[str, Any]) -> None:
+    def _name_anew(self, context: Any, entry: CallEntry, arguments: dict[str, Any]) -> None:
         """Let an entry have the signature of what is compared by now, with the parameters that it has."""
         count = 2 + len(arguments)  # context and place come first
         self._entries.pop(entry.key, None)
@@ -533,7 +543,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     # -- recording ---------------------------------------------------------------------------------------------
 
-    def _record(self, context: Any, entry: Entry, bound: inspect.BoundArguments) -> Any:
+    def _record(self, context: Any, entry: CallEntry, bound: inspect.BoundArguments) -> Any:
         """Record the call, and launch it."""
         values = given_in(entry.key, bound.arguments)
         first_data = context.engine.next_data
@@ -596,7 +606,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 graph.close()
 
     def _learn(
-        self, context: Any, entry: Entry, arguments: dict[str, Any], executed: Executed, submitted: list[Any]
+        self, context: Any, entry: CallEntry, arguments: dict[str, Any], executed: Executed, submitted: list[Any]
     ) -> None:
         """Compare, from now on, what the functions read by names that ran in a recording, and the bodies in it."""
         reached = self._look_around(arguments)[1]
@@ -648,7 +658,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             raise
         return graph, returned_data.kept(result, graph._recording.touched)
 
-    def _compare(self, context: Any, entry: Entry, recorded: TaskGraph, bound: inspect.BoundArguments) -> TaskGraph:
+    def _compare(self, context: Any, entry: CallEntry, recorded: TaskGraph, bound: inspect.BoundArguments) -> TaskGraph:
         """Record again, see that it is the same (STF_VALIDATE), and return what is to be launched.
 
         That is the new recording: if the function keeps data that it makes in an object, these are there now.

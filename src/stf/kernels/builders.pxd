@@ -1,6 +1,6 @@
 cimport cython
 from stf._engine.access cimport Access
-from stf.kernels.plans cimport Plan, submit_planned
+from stf.kernels.plans cimport LaunchPlan, submit_planned
 from stf.tasks.placing cimport place_at, settle
 from stf.tasks.task cimport ContextCore, Task
 

@@ -94,7 +94,7 @@ class KernelBuilder:
         signature = BodySignature(body, captured, items, self.extra, where)
         enqueues: cython.bint = task.engine.place(task.where).enqueues
         made = (self.construct.kernel if enqueues else self.construct.loop)(task, self.over, signature)
-        plan: Plan = Plan(task, body, self.over, self.arguments, self.extra, made.submit)
+        plan: LaunchPlan = LaunchPlan(task, body, self.over, self.arguments, self.extra, made.submit)
         plan = made.planned(plan, self.arguments)
         plan.is_for = self.construct.holds_for(task, self.over)
         plan.run(task, self.arguments, made.numbers)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.body_checks import returns_of
-from stf.kernels.compile.contributions import Taken
+from stf.kernels.compile.contributions import TakenContribution
 from stf.kernels.nest import Contribution
 from stf.kernels.reductions import Reduction
 from stf.values.reducers import Reducer, reducer
@@ -39,9 +39,9 @@ def accumulator(op: Reducer, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(widest.get(dtype.kind, dtype))
 
 
-def taken_by(op: Reducer, dtype: np.dtype[Any], data: np.dtype[Any]) -> Taken:
+def taken_by(op: Reducer, dtype: np.dtype[Any], data: np.dtype[Any]) -> TakenContribution:
     """Return how an operator takes contributions to data of a dtype, which it combines in `dtype`."""
-    return Taken(RULES.get(op, "own"), dtype.str, data.str)
+    return TakenContribution(RULES.get(op, "own"), dtype.str, data.str)
 
 
 def scalar_operator(op: Reducer) -> Callable[[Any, Any], Any]:

@@ -21,9 +21,9 @@ from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.reduced_arrays import maker_of, whole_of
-from stf.kernels.kernel_handles import Source
+from stf.kernels.kernel_handles import KernelSource
 from stf.kernels.loops import Key, callable_copy, scope_of, with_body
-from stf.kernels.nest import Argument, ArrayType, Contribution, LoopNest
+from stf.kernels.nest import ArrayType, Contribution, KernelArgument, LoopNest
 from stf.kernels.writers.cuda_cpp import CppWriter
 from stf.kernels.writers.numba_cuda import ElementWriter, combining_text
 from stf.values.params import Param
@@ -35,7 +35,7 @@ CPP_OPTIONS = ("-std=c++17", "-default-device")
 known: dict[Any, Kernel] = {}
 
 
-def argument(name: str, value: Any, where: str) -> Argument:
+def argument(name: str, value: Any, where: str) -> KernelArgument:
     """Return the parameters that stand for a value, named after it: complex numbers and tuples are several.
 
     Raises
@@ -49,9 +49,11 @@ def argument(name: str, value: Any, where: str) -> Argument:
     if isinstance(number, complex | np.complexfloating):
         kind = "complex64" if isinstance(number, np.complex64) else "complex128"
         parts = (number.real, number.imag)
-        return Argument(f"_stf_numpy.{kind}(_stf_complex({name}_re, {name}_im))", (f"{name}_re", f"{name}_im"), parts)
+        return KernelArgument(
+            f"_stf_numpy.{kind}(_stf_complex({name}_re, {name}_im))", (f"{name}_re", f"{name}_im"), parts
+        )
     if isinstance(number, bool | int | float | np.number | np.bool_):
-        return Argument(name, (name,), (value,))
+        return KernelArgument(name, (name,), (value,))
     if isinstance(value, tuple):
         items = [argument(f"{name}_{i}", item, where) for i, item in enumerate(value)]
         text = "".join(f"{item.text}, " for item in items)
@@ -61,13 +63,13 @@ def argument(name: str, value: Any, where: str) -> Argument:
         else:
             text = f"({text})"
         names = tuple(one for item in items for one in item.names)
-        return Argument(text, names, tuple(one for item in items for one in item.values), constants)
+        return KernelArgument(text, names, tuple(one for item in items for one in item.values), constants)
     if isinstance(value, types.FunctionType | types.ModuleType | type):
-        return Argument(f"_stf_kind_{name}", (), (), ((f"_stf_kind_{name}", value),))
+        return KernelArgument(f"_stf_kind_{name}", (), (), ((f"_stf_kind_{name}", value),))
     raise TypeError(f"{where}: a kernel takes numbers, tuples of these and functions, got {name} = {value!r}")
 
 
-def values_of(arguments: list[Argument]) -> tuple[Any, ...]:
+def values_of(arguments: list[KernelArgument]) -> tuple[Any, ...]:
     """Return the numbers that a kernel gets for values."""
     return tuple(value for one in arguments for value in one.values)
 
@@ -89,7 +91,7 @@ def kernel_for(
     signature: BodySignature,
     nest: LoopNest,
     arrays: list[ArrayType],
-    arguments: list[Argument],
+    arguments: list[KernelArgument],
     name: str,
     rows: int,
 ) -> Kernel:
@@ -101,7 +103,7 @@ def kernel_for(
     nest : LoopNest
     arrays : list of ArrayType
         Those of the body, then one for each operator, of the results of blocks.
-    arguments : list of Argument
+    arguments : list of KernelArgument
         The further arguments of the body, the variables around it, the parameters of `nest.coordinates`, and what is
         neutral for each operator.
     name : str
@@ -141,7 +143,7 @@ def scope_of_body(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
     return scope
 
 
-def scope_for(arguments: list[Argument], results: Sequence[Contribution] = ()) -> dict[str, Any]:
+def scope_for(arguments: list[KernelArgument], results: Sequence[Contribution] = ()) -> dict[str, Any]:
     """Return the global variables of the text of a kernel, but for those of its body."""
     scope: dict[str, Any] = {"_stf_cuda": intrinsics(), "_stf_numpy": np, "_stf_complex": complex}
     scope.update({f"_stf_op{i}": device_function(result.function) for i, result in enumerate(results)})
@@ -150,7 +152,7 @@ def scope_for(arguments: list[Argument], results: Sequence[Contribution] = ()) -
     return scope
 
 
-def keys_of(arguments: list[Argument]) -> tuple[Any, ...]:
+def keys_of(arguments: list[KernelArgument]) -> tuple[Any, ...]:
     """Return what of arguments is compiled in."""
     return tuple((one.text, *map(dtype_of, one.values), *[value_key(v) for _, v in one.constants]) for one in arguments)
 
@@ -197,7 +199,7 @@ def kernel_of(image: Callable[[tuple[int, int]], bytes], parameters: list[Any], 
             offset = -(-offset // size) * size
             places.append((offset, size))
             offset += size
-    kernel = Kernel(Source(image, name), places, [], name)
+    kernel = Kernel(KernelSource(image, name), places, [], name)
     ndims = [p.ndim if isinstance(p, ArrayType) else -1 for p in parameters]
     kernel.describe_arrays(ndims, [None if isinstance(p, ArrayType) else p for p in parameters])
     return kernel

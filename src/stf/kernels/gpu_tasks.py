@@ -19,8 +19,8 @@ from stf.kernels.gpu_loops import argument, values_of
 from stf.kernels.index_spaces import MAX_NDIM, IndexSpace
 from stf.kernels.kernel_task import KernelTask
 from stf.kernels.launching import Config
-from stf.kernels.nest import Argument, ArrayType, Axis, LoopNest
-from stf.kernels.plans import Plan
+from stf.kernels.nest import ArrayType, Axis, KernelArgument, LoopNest
+from stf.kernels.plans import LaunchPlan
 from stf.kernels.reductions import Reduction
 from stf.kernels.writers.numba_cuda import BLOCK
 
@@ -73,13 +73,13 @@ class KernelInputs(NamedTuple):
         The arrays around the body.
     arrays : list of ArrayType
         The data that the body has parameters for, then `held`.
-    arguments : list of Argument
+    arguments : list of KernelArgument
         The further arguments of the body, then the variables around it.
     """
 
     held: list[Any]
     arrays: list[ArrayType]
-    arguments: list[Argument]
+    arguments: list[KernelArgument]
 
 
 class GpuLaunches:
@@ -120,7 +120,7 @@ class GpuLaunches:
         self.neutral = neutral
         self.numbers = values_of(inputs.arguments)
 
-    def planned(self, plan: Plan, arguments: tuple[Any, ...]) -> Plan:
+    def planned(self, plan: LaunchPlan, arguments: tuple[Any, ...]) -> LaunchPlan:
         """Return the plan, which says the launch if that is all that the task does."""
         if len(self.launches) != 1 or self.held or self.scratch:
             return plan
@@ -197,7 +197,7 @@ def inputs_of(context: Any, signature: BodySignature) -> KernelInputs:
     arguments = [argument(f"_stf_x{i}", value, where) for i, value in enumerate(signature.extra)]
     for name, value in zip(captured.variables, captured.values, strict=True):
         if type(value) is np.ndarray:
-            arguments.append(Argument(f"_stf_a{len(signature.parameters) + len(held)}", (), ()))
+            arguments.append(KernelArgument(f"_stf_a{len(signature.parameters) + len(held)}", (), ()))
             held.append(context.logical_data(value))
         else:
             arguments.append(argument(name, value, where))

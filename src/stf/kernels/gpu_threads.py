@@ -44,7 +44,7 @@ from stf.kernels.gpu_loops import (
 from stf.kernels.gpu_tasks import GpuLaunches, Launch, Scratch, blocks_at_once, inputs_of, load
 from stf.kernels.hierarchy import Hierarchy, hw_scope
 from stf.kernels.loops import scope_of
-from stf.kernels.nest import Argument, ArrayType
+from stf.kernels.nest import ArrayType, KernelArgument
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
 from stf.kernels.writers.numba_cuda import NOT_NEGATIVE
 from stf.kernels.writers.writer import Lines
@@ -240,7 +240,7 @@ def kernel_of(
     signature: BodySignature,
     mapping: Mapping,
     arrays: list[ArrayType],
-    arguments: list[Argument],
+    arguments: list[KernelArgument],
     symbol: str,
 ) -> Kernel:
     """Return the kernel of a body: it finds out which thread it is, and calls it."""
@@ -269,7 +269,7 @@ def ratios(mapping: Mapping) -> tuple[int, ...]:
     return tuple(size if wait == "warp" or words else 0 for size, wait, words in kept)
 
 
-def thread_text(mapping: Mapping, signature: BodySignature, count: int, arguments: list[Argument]) -> str:
+def thread_text(mapping: Mapping, signature: BodySignature, count: int, arguments: list[KernelArgument]) -> str:
     """Return the text of the kernel of `count` arrays: those of the body, then memory, then counters of barriers."""
     levels, lines = range(len(mapping.sizes)), Lines()
     widths = [f"_stf_width{i}" for i in levels]

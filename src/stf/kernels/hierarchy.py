@@ -7,7 +7,7 @@ import math
 import operator
 from typing import Any, NamedTuple
 
-__all__ = ["Hierarchy", "Level", "Memory", "con", "hw_scope", "mem", "par"]
+__all__ = ["GroupMemory", "Hierarchy", "Level", "con", "hw_scope", "mem", "par"]
 
 MAX_DEPTH = 3
 
@@ -29,13 +29,13 @@ class hw_scope(enum.IntFlag):  # the name that users write
     all = 15
 
 
-class Memory(NamedTuple):
+class GroupMemory(NamedTuple):
     """Bytes that the threads of a group share; see `mem`."""
 
     nbytes: int
 
 
-def mem(nbytes: int) -> Memory:
+def mem(nbytes: int) -> GroupMemory:
     """Give each group of a level memory that its threads share.
 
     Parameters
@@ -56,7 +56,7 @@ def mem(nbytes: int) -> Memory:
     """
     if isinstance(nbytes, bool) or not hasattr(nbytes, "__index__") or nbytes < 0:
         raise ValueError(f"mem takes a number of bytes, got {nbytes!r}")
-    return Memory(operator.index(nbytes))
+    return GroupMemory(operator.index(nbytes))
 
 
 class Level(NamedTuple):
@@ -73,7 +73,7 @@ class Level(NamedTuple):
     scope : hw_scope
         What the level may be spread over.
     nbytes : int
-        Memory that each group shares.
+        GroupMemory that each group shares.
     """
 
     is_synchronizable: bool
@@ -151,7 +151,7 @@ class LevelMaker:
         for part in parts:
             if isinstance(part, hw_scope):
                 kind, level = "hw_scope", level._replace(scope=part)
-            elif isinstance(part, Memory):
+            elif isinstance(part, GroupMemory):
                 kind, level = "mem", level._replace(nbytes=part.nbytes)
             elif isinstance(part, Hierarchy):
                 kind, inner = "inner hierarchy", part

@@ -12,7 +12,7 @@ known: dict[int, Any] = {}
 KNOWN_LIMIT = 4096
 
 
-class Source:
+class KernelSource:
     """Where a kernel comes from: it is compiled for each kind of device, and loaded by each CUDA context, once."""
 
     def __init__(self, image: Callable[[tuple[int, int]], bytes], name: str) -> None:

@@ -17,9 +17,9 @@ from stf.kernels.bounds import Explanation
 from stf.kernels.captured import as_known
 from stf.kernels.combining import accumulator
 from stf.kernels.compile.contributions import reason_in
-from stf.kernels.loops import Loop, jitted, kind_of, types_of
+from stf.kernels.loops import CompiledLoop, jitted, kind_of, types_of
 from stf.kernels.nest import ArrayType
-from stf.kernels.plans import Plan
+from stf.kernels.plans import LaunchPlan
 from stf.places.partition import Part
 from stf.tasks.running import submit_body
 from stf.values.params import Param
@@ -65,7 +65,7 @@ class LoopTask:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: CompiledLoop,
         part: Part,
         targets: list[Target],
         arrays: int,
@@ -219,7 +219,7 @@ class CpuBody:
         self.widths = widths
         self.numbers = (*signature.extra, *map(jitted, signature.captured.values))
 
-    def planned(self, plan: Plan, arguments: tuple[Any, ...]) -> Plan:
+    def planned(self, plan: LaunchPlan, arguments: tuple[Any, ...]) -> LaunchPlan:
         """Return the plan, which says all."""
         return plan
 
@@ -320,7 +320,7 @@ def combine(target: Target, array: Any, parts: Any) -> None:
     array[...] = total.astype(array.dtype)
 
 
-def compile_now(loop: Loop, arguments: list[Any], where: str) -> None:
+def compile_now(loop: CompiledLoop, arguments: list[Any], where: str) -> None:
     """Compile a loop for the types of its arguments; TypeError with the user's line where that fails."""
     key = tuple([a if type(a) is ArrayType else kind_of(a) for a in arguments])
     if key in loop.known:

@@ -36,8 +36,8 @@ from stf.kernels.nest import ArrayType, LoopNest
 from stf.kernels.writers.numba_cpu import LoopWriter
 
 __all__ = [
+    "CompiledLoop",
     "Key",
-    "Loop",
     "callable_copy",
     "compiler",
     "jitted",
@@ -50,10 +50,10 @@ __all__ = [
 
 MISSING = "a kernel written in Python is compiled by Numba for a CPU, which is not there; pip install numba"
 log = logging.getLogger("stf")
-loops: dict[Any, Loop] = {}  # by code and form
+loops: dict[Any, CompiledLoop] = {}  # by code and form
 
 
-class Loop:
+class CompiledLoop:
     """A compiled loop.
 
     Attributes
@@ -71,7 +71,7 @@ class Loop:
         self.cost_ns = 0.0
 
 
-def loop_for(fn: types.FunctionType, captured: Captured, nest: LoopNest) -> Loop:
+def loop_for(fn: types.FunctionType, captured: Captured, nest: LoopNest) -> CompiledLoop:
     """Return the loop of a body; compiled for types of arguments when it is called with them.
 
     Raises
@@ -82,7 +82,7 @@ def loop_for(fn: types.FunctionType, captured: Captured, nest: LoopNest) -> Loop
     key = (fn.__code__, around_key(captured), nest.key, config.validate)
     known = loops.get(key)
     if known is None:
-        known = loops[key] = Loop(compiled(fn, captured, nest, key))
+        known = loops[key] = CompiledLoop(compiled(fn, captured, nest, key))
     return known
 
 
@@ -102,7 +102,7 @@ def compiled(fn: types.FunctionType, captured: Captured, nest: LoopNest, key: An
     return dispatcher
 
 
-def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
+def thread_for(fn: types.FunctionType, captured: Captured) -> CompiledLoop:
     """Return a function of numbers and arrays that is no loop's body, such as a generator, compiled as it is."""
     key = (fn.__code__, around_key(captured), config.validate)
     known = loops.get(key)
@@ -110,7 +110,7 @@ def thread_for(fn: types.FunctionType, captured: Captured) -> Loop:
         scope = scope_of(fn, captured, jitted)
         dispatcher = dispatcher_of(types.FunctionType(fn.__code__, scope, fn.__name__))
         keep_on_disk(dispatcher, ("thread", key))
-        known = loops[key] = Loop(dispatcher)
+        known = loops[key] = CompiledLoop(dispatcher)
     return known
 
 

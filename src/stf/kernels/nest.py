@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.captured import code_key
-from stf.kernels.compile.contributions import Taken
+from stf.kernels.compile.contributions import TakenContribution
 
-__all__ = ["Argument", "ArrayType", "Axis", "Contribution", "LoopNest"]
+__all__ = ["ArrayType", "Axis", "Contribution", "KernelArgument", "LoopNest"]
 
 
 class ArrayType(NamedTuple):
@@ -29,7 +29,7 @@ class ArrayType(NamedTuple):
         return kinds.Array(numpy_support.from_dtype(self.dtype), self.ndim, self.order, readonly=self.readonly)
 
 
-class Argument(NamedTuple):
+class KernelArgument(NamedTuple):
     """A value of the body's as parameters of a kernel.
 
     Attributes
@@ -60,14 +60,14 @@ class Contribution(NamedTuple):
         The operator on two numbers, to be compiled.
     dtype : dtype
         What is combined in.
-    taken : Taken
+    taken : TakenContribution
         How contributions are converted to that.
     """
 
     item: Any
     function: Callable[[Any, Any], Any]
     dtype: np.dtype[Any]
-    taken: Taken
+    taken: TakenContribution
 
     @property
     def neutral(self) -> Any:

@@ -5,7 +5,7 @@ from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, launch_alone
 from stf.tasks.task cimport Task
 
-cdef class Argument:
+cdef class PlannedAccess:
     cdef object op
     cdef bint accumulates
     cdef int mode
@@ -13,7 +13,7 @@ cdef class Argument:
     cdef object order
     cdef bint suits(self, object item) except -1
 
-cdef class Plan:
+cdef class LaunchPlan:
     cdef readonly object code
     cdef readonly dict around
     cdef bint enqueues
@@ -40,4 +40,4 @@ cdef class Plan:
 cdef dict plans
 cdef bint is_wide(object value) except -1
 cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
-cpdef int remember(Plan plan, object body, object captured) except -1
+cpdef int remember(LaunchPlan plan, object body, object captured) except -1

@@ -34,7 +34,7 @@ NUMBERS = frozenset(
 plans = {}  # lists of plans, by the identities of code
 
 
-class Argument:
+class PlannedAccess:
     """What a plan knows of an access, or a reduction: how it is used, and how its array lies in memory."""
 
     def __init__(self, item):
@@ -71,7 +71,7 @@ class Argument:
         return self.order is not None and order_of(access) == self.order
 
 
-class Plan:
+class LaunchPlan:
     """How a kernel is submitted again.
 
     `code` is the body's, `submit` a function of the task, its accesses and reductions without tokens, and the numbers
@@ -89,7 +89,7 @@ class Plan:
         self.symbol = task.symbol if self.enqueues else None
         self.validate = config.validate
         self.construct = construct
-        self.items = [Argument(item) for item in items]
+        self.items = [PlannedAccess(item) for item in items]
         self.has_tokens = None in [item.layout for item in self.items]
         self.extras = len(extra)
         self.kinds = (*map(type, extra), *[type(cell.cell_contents) for cell in closure])
@@ -112,7 +112,7 @@ class Plan:
         if len(items) != len(self.items) or len(extra) != self.extras:
             return False
         for i in range(len(items)):
-            if not cython.cast(Argument, self.items[i]).suits(items[i]):
+            if not cython.cast(PlannedAccess, self.items[i]).suits(items[i]):
                 return False
         for i in range(self.extras):
             if type(extra[i]) is not self.kinds[i] or is_wide(extra[i]):
@@ -176,7 +176,7 @@ def submit_planned(task, body, construct, items, extra):
         return False
     mine: list = found
     for i in range(len(mine)):
-        plan: Plan = mine[i]
+        plan: LaunchPlan = mine[i]
         if plan.holds(task, body, construct, items, extra):
             try:
                 numbers = plan.numbers(body, extra)
@@ -205,7 +205,7 @@ def remember(plan, body, captured):
     watched = seen_by(body, seen, given)
     others = [getattr(plan.construct, "coordinates", None)]
     for item in plan.items:
-        op = cython.cast(Argument, item).op
+        op = cython.cast(PlannedAccess, item).op
         others.append(None if op is None else op.of_scalars)
     for other in others:
         if type(other) is FUNCTION:

@@ -20,7 +20,7 @@ import numpy as np
 
 from stf.kernels.arguments import Kernel
 from stf.kernels.compile.nvrtc import compile_cpp
-from stf.kernels.kernel_handles import Source
+from stf.kernels.kernel_handles import KernelSource
 from stf.kernels.launching import Config, launch_alone
 from stf.values.arithmetic import OPERATORS
 
@@ -49,7 +49,7 @@ class NotThereError(Exception):
     """The kernel has nothing for it."""
 
 
-class Program:
+class ScalarProgram:
     """The instructions so far; each leaves its result in a register of its own."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ def program_of(expression: Any, kinds: list[Any], target: Any) -> bytes | None:
     target : dtype
         That of array 0.
     """
-    program = Program()
+    program = ScalarProgram()
     try:
         register, kind = compiled(program, expression, kinds)
         if isinstance(kind, type):  # a number alone
@@ -135,7 +135,7 @@ def program_of(expression: Any, kinds: list[Any], target: Any) -> bytes | None:
     return struct.pack(f"<{WORDS}Q", *program.words, *[0] * (WORDS - len(program.words)))
 
 
-def compiled(program: Program, node: Any, kinds: list[Any]) -> tuple[Any, Any]:
+def compiled(program: ScalarProgram, node: Any, kinds: list[Any]) -> tuple[Any, Any]:
     """Return the register and the type of an expression; of a number of Python's itself and its own type."""
     if hasattr(node, "position"):
         kind = np.dtype(kinds[node.position])
@@ -161,7 +161,7 @@ def compiled(program: Program, node: Any, kinds: list[Any]) -> tuple[Any, Any]:
     return applied(program, function, operands)
 
 
-def power(program: Program, base: tuple[Any, Any], exponent: tuple[Any, Any]) -> tuple[Any, Any]:
+def power(program: ScalarProgram, base: tuple[Any, Any], exponent: tuple[Any, Any]) -> tuple[Any, Any]:
     """Squares and roots of floats, which NumPy computes as such, too."""
     if isinstance(base[1], type) or not is_float(base[1]) or not isinstance(exponent[1], type):
         raise NotThereError
@@ -172,7 +172,7 @@ def power(program: Program, base: tuple[Any, Any], exponent: tuple[Any, Any]) ->
     raise NotThereError
 
 
-def applied(program: Program, function: Any, operands: list[tuple[Any, Any]]) -> tuple[int, np.dtype[Any]]:
+def applied(program: ScalarProgram, function: Any, operands: list[tuple[Any, Any]]) -> tuple[int, np.dtype[Any]]:
     """Return the register and the type of what one of NumPy's functions gives."""
     if not isinstance(function, np.ufunc) or function.nout != 1 or function.nin != len(operands):
         raise NotThereError
@@ -233,6 +233,6 @@ def image(capability: tuple[int, int]) -> bytes:
 
 
 KERNEL = Kernel(
-    Source(image, "stf_compute"), [*((8 * i, 8) for i in range(ARRAYS)), (8 * ARRAYS, 8 * WORDS)], [], "assign"
+    KernelSource(image, "stf_compute"), [*((8 * i, 8) for i in range(ARRAYS)), (8 * ARRAYS, 8 * WORDS)], [], "assign"
 )
 ONE_THREAD = Config(1, 1, 0)

@@ -14,7 +14,7 @@ from .dot import DataLayout, DotOptions, DotRecorder, TaskFailure
 from .many_objects import many_objects
 from .order import ACCUMULATE, READ, WRITE, Order
 from .taskgraph import Section
-from .trace import MAIN_THREAD, Span, TimedOperation, TraceRecorder
+from .trace import MAIN_THREAD, TimedOperation, TimeSpan, TraceRecorder
 from .units import format_bytes
 
 MODE_NAMES = {READ: "read", WRITE: "write", READ | WRITE: "rw", ACCUMULATE: "accumulate"}
@@ -245,7 +245,7 @@ def _operations(
 
 
 def _joined(
-    spans: Sequence[Span], run: Run, index_of: dict[int, int], operation_of: dict[int, int]
+    spans: Sequence[TimeSpan], run: Run, index_of: dict[int, int], operation_of: dict[int, int]
 ) -> Iterator[RunSpan]:
     """Yield the spans with their tasks and operations."""
     for span in spans:

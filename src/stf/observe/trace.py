@@ -20,7 +20,7 @@ _ROW_NAMES = {COMPUTE: "compute", COPY_IN: "copies in", COPY_OUT: "copies out"}
 _Told = tuple[int, str, int, int, int, int, str, int]  # as a span, with the identity of a thread in place of a row
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """One body or copy that ran: the arguments of `Observer.ran`. Times are those of `time.perf_counter_ns`."""
 
     task_id: int
@@ -109,7 +109,7 @@ class TraceRecorder(Observer):
         times = self._submissions
         return dict(zip(times[::2], times[1::2], strict=False))
 
-    def rows(self) -> tuple[list[Span], dict[tuple[int, int], str]]:
+    def rows(self) -> tuple[list[TimeSpan], dict[tuple[int, int], str]]:
         """Return the spans by start, `worker` being a row of the device; and the rows' names by (device, row).
 
         Workers that are told by thread identities instead of indices are numbered as they appear, so that a thread has
@@ -141,22 +141,22 @@ class TraceRecorder(Observer):
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _with_worker_indices(told: Iterable[_Told]) -> tuple[list[Span], dict[tuple[int, int], str]]:
+def _with_worker_indices(told: Iterable[_Told]) -> tuple[list[TimeSpan], dict[tuple[int, int], str]]:
     numbers: dict[int, int] = {}
     names: dict[tuple[int, int], str] = {}
     main = threading.main_thread().ident
-    spans: list[Span] = []
+    spans: list[TimeSpan] = []
     for task_id, name, device, worker, start_ns, end_ns, category, operation in told:
         index = worker
         if worker >= _MAX_INDEX:  # the identity of a thread
             index = numbers.setdefault(worker, len(numbers))
             if worker == main:
                 names[device, index] = MAIN_THREAD
-        spans.append(Span(task_id, name, device, index, start_ns, end_ns, category, operation))
+        spans.append(TimeSpan(task_id, name, device, index, start_ns, end_ns, category, operation))
     return spans, names
 
 
-def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, int], str]]:
+def _with_device_rows(spans: list[TimeSpan]) -> tuple[list[TimeSpan], dict[tuple[int, int], str]]:
     """Give what ran on a device at the same time rows of its own; return the rows' names by (device, row) too."""
     busy_until: dict[tuple[int, int], list[int]] = {}
     lanes = [free_lane(busy_until.setdefault((s.device, s.worker), []), s) if s.worker < 0 else 0 for s in spans]
@@ -175,9 +175,9 @@ def _with_device_rows(spans: list[Span]) -> tuple[list[Span], dict[tuple[int, in
     return placed, names
 
 
-def _on_row(span: Span, row: int) -> Span:
+def _on_row(span: TimeSpan, row: int) -> TimeSpan:
     task_id, name, device, _, start_ns, end_ns, category, operation = span
-    return Span(
+    return TimeSpan(
         task_id, name, device, row, start_ns, end_ns, category, operation
     )  # in a third of the time of `_replace`
 
@@ -199,7 +199,7 @@ def free_lane(busy_until: list[int], span: TimedSpan) -> int:
     return len(busy_until) - 1
 
 
-def _complete_event(span: Span, origin_ns: int, copy: Operation | None) -> dict[str, Any]:
+def _complete_event(span: TimeSpan, origin_ns: int, copy: Operation | None) -> dict[str, Any]:
     name, args = span.name, {"task": span.task_id}
     if copy is not None:
         name, args = f"copy {copy.data_name}", _facts_of(copy)

@@ -1,8 +1,8 @@
 """Tasks as handles: whether one is done, how it went, and whom to tell.
 
 A call of a task function gives its task back. That holds nothing of its data and of its context, so who keeps it keeps
-nothing else, and who drops it has paid for nothing. The first who asks to be told makes the task's `Watch`, and puts an
-operation behind the task's end on a stream of the host's, whose worker tells.
+nothing else, and who drops it has paid for nothing. The first who asks to be told makes the task's `TaskWatch`, and
+puts an operation behind the task's end on a stream of the host's, whose worker tells.
 
 A task that is cancelled is done at once for who asks and waits. Its turn on the stream comes later, and its data can be
 used only then, as those of each task.
@@ -182,7 +182,7 @@ def description(task: Any) -> str:
 # -- telling -------------------------------------------------------------------------------------------------------
 
 
-class Watch:
+class TaskWatch:
     """Who wants to be told when a task is done: those who wait, then the callbacks.
 
     `concurrent.futures.wait` and `as_completed` look at ``_condition``, ``_state`` and ``_waiters`` of each task. While
@@ -209,13 +209,13 @@ class Waiter:
         self.add_result = self.add_exception = self.add_cancelled = tell
 
 
-def watch_of(task: Any) -> Watch:
+def watch_of(task: Any) -> TaskWatch:
     """Return the watch of a task; the first who asks for it has a worker tell it when the task is done."""
-    watch: Watch | None = task.watch
+    watch: TaskWatch | None = task.watch
     if watch is not None:
         return watch
     events = None if is_done(task) else end_of(task)
-    made = Watch()
+    made = TaskWatch()
     if task.watch is None:  # nothing is called since this, so that no other thread comes between
         task.watch = made
         try:
@@ -240,7 +240,7 @@ def tell_after(task: Any, events: EventSet | None) -> None:
 
 def tell(task: Any) -> None:
     """Tell who waits for a task that it is done, and call its callbacks, whatever they raise."""
-    watch: Watch = task.watch
+    watch: TaskWatch = task.watch
     with watch.condition:
         tell_waiters(task, watch)
         callbacks, watch.callbacks = watch.callbacks, None
@@ -257,7 +257,7 @@ def tell(task: Any) -> None:
         raise interrupt
 
 
-def tell_waiters(task: Any, watch: Watch) -> None:
+def tell_waiters(task: Any, watch: TaskWatch) -> None:
     """Tell those who wait, once; the condition is held."""
     if watch.is_told:
         return

@@ -69,7 +69,7 @@ class Launches:
         )
 
 
-class Watch:
+class BodyWatch:
     """Checksums what a task only reads, prefills what it only writes, and looks again afterwards.
 
     Parameters
@@ -356,7 +356,7 @@ def watch(task: Any, is_recorded: bool) -> Any:
     """Return what looks at a body: at its arrays too, unless it is recorded, and runs later; None if nothing does."""
     checks: list[Any] = []
     if task.engine.validate:
-        checks.append(launches_of(task) if is_recorded else Watch(task))
+        checks.append(launches_of(task) if is_recorded else BodyWatch(task))
     if task.engine.wants_finite and not is_recorded:
         checks.append(Finite(task))
     known = [check for check in checks if check is not None]

@@ -34,19 +34,19 @@ class Expression:
             elif isinstance(operand, kind):
                 yield operand
 
-    def planned(self, positions: dict[int, int]) -> Plan:
+    def planned(self, positions: dict[int, int]) -> ConditionPlan:
         """The same with positions in place of data and parameters, by the identity of their cores and of them."""
         found: list[Any] = []
         for operand in self.operands:
             if isinstance(operand, Expression):
                 found.append(operand.planned(positions))
             elif isinstance(operand, DataHandle):
-                found.append(Argument(positions[id(operand.core)]))
+                found.append(ConditionArgument(positions[id(operand.core)]))
             elif isinstance(operand, Param):
-                found.append(Argument(positions[id(operand)]))
+                found.append(ConditionArgument(positions[id(operand)]))
             else:
                 found.append(operand)
-        return Plan(self.operation, tuple(found))
+        return ConditionPlan(self.operation, tuple(found))
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -57,13 +57,13 @@ class Expression:
     __hash__ = object.__hash__
 
 
-class Argument(NamedTuple):
+class ConditionArgument(NamedTuple):
     """The array, or the number, at a position among what a body gets."""
 
     position: int
 
 
-class Plan(NamedTuple):
+class ConditionPlan(NamedTuple):
     """An expression that knows neither data nor parameters: what a body may hold."""
 
     operation: Callable[..., Any]
@@ -73,9 +73,9 @@ class Plan(NamedTuple):
         """Compute it of scalars."""
         found: list[Any] = []
         for operand in self.operands:
-            if isinstance(operand, Plan):
+            if isinstance(operand, ConditionPlan):
                 found.append(operand.value(given))
-            elif isinstance(operand, Argument):
+            elif isinstance(operand, ConditionArgument):
                 found.append(given[operand.position])
             else:
                 found.append(operand)
@@ -85,7 +85,7 @@ class Plan(NamedTuple):
 class Computation:
     """The body of an assignment: `count` arrays, of which the first is the result, then values of parameters."""
 
-    def __init__(self, plan: Plan, count: int) -> None:
+    def __init__(self, plan: ConditionPlan, count: int) -> None:
         self._plan = plan
         self._count = count
         self.__name__ = "assign"

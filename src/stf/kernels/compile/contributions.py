@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["MARK", "READ_OF", "Taken", "reason_in", "taker_of"]
+__all__ = ["MARK", "READ_OF", "TakenContribution", "reason_in", "taker_of"]
 
 KINDS = ("bool", "int", "float", "complex")  # each can be converted to those after it
 OF_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
@@ -35,7 +35,7 @@ HOW = {  # an element of an array that is reduced into is changed by these forms
 }
 
 
-class Taken(NamedTuple):
+class TakenContribution(NamedTuple):
     """How contributions are taken.
 
     Attributes
@@ -56,7 +56,7 @@ class Taken(NamedTuple):
 
 
 @functools.cache
-def taker_of(of_gpu: bool, taken: Taken) -> Any:
+def taker_of(of_gpu: bool, taken: TakenContribution) -> Any:
     """Return a function for kernels that gives what it gets as the dtype that is combined in."""
     if of_gpu:
         from numba.cuda.extending import overload
@@ -77,7 +77,7 @@ def taker_of(of_gpu: bool, taken: Taken) -> Any:
     return take
 
 
-def why_not(found: str, taken: Taken) -> str | None:
+def why_not(found: str, taken: TakenContribution) -> str | None:
     """Return why what a compiler calls `found` is not taken; None if it is."""
     if found == "none" or found.startswith(("OptionalType", "omitted")):
         return "it returns nothing on one path; return what is neutral for the operator there"
@@ -105,7 +105,7 @@ def kind_of(found: str) -> str | None:
     return next((name for name in KINDS if found.removeprefix("u").startswith(name)), None)
 
 
-def conversion(found: str, taken: Taken) -> Callable[[Any], Any]:
+def conversion(found: str, taken: TakenContribution) -> Callable[[Any], Any]:
     """Return a function that converts from what a compiler calls `found`, to be compiled.
 
     For an operator that compares, what is beyond the range of integers is the end of that.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.body_arguments import BodySignature, is_returned
-from stf.kernels.nest import Argument, ArrayType, LoopNest
+from stf.kernels.nest import ArrayType, KernelArgument, LoopNest
 from stf.kernels.writers.numba_cuda import BLOCK
 from stf.kernels.writers.writer import GridWriter
 from stf.values.reducers import Reducer, reducer
@@ -78,7 +78,7 @@ class CppWriter(GridWriter):
         Of the lambda.
     arrays : list of ArrayType
         Those of the body, then one for each operator.
-    arguments : list of Argument
+    arguments : list of KernelArgument
     dtypes : list of dtype
         Of `arguments`.
     name : str
@@ -99,7 +99,7 @@ class CppWriter(GridWriter):
         rows: int,
         signature: BodySignature,
         arrays: list[ArrayType],
-        arguments: list[Argument],
+        arguments: list[KernelArgument],
         dtypes: list[np.dtype[Any]],
         name: str,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stf.kernels.nest import Argument, LoopNest
+from stf.kernels.nest import KernelArgument, LoopNest
 from stf.kernels.writers.writer import GridWriter, Lines, PythonWriter
 
 __all__ = ["BLOCK", "NOT_NEGATIVE", "ElementWriter", "combining_text"]
@@ -17,7 +17,7 @@ class ElementWriter(GridWriter, PythonWriter):
     """Writes ``_stf_kernel(*bounds, *arrays, *results, *numbers)``, of so many `arrays` and these `arguments`."""
 
     def __init__(
-        self, nest: LoopNest, rows: int, variables: tuple[str, ...], arrays: int, arguments: list[Argument]
+        self, nest: LoopNest, rows: int, variables: tuple[str, ...], arrays: int, arguments: list[KernelArgument]
     ) -> None:
         super().__init__(nest, rows, variables)
         self.arrays, self.arguments = arrays, arguments
@@ -85,7 +85,7 @@ def combine_in_block(lines: Lines, results: range, axes: int) -> None:
     lines.depth -= 1
 
 
-def combining_text(accumulates: Sequence[bool], neutral: list[Argument]) -> str:
+def combining_text(accumulates: Sequence[bool], neutral: list[KernelArgument]) -> str:
     """Return the text of a kernel of one block that combines the results of blocks into scalars."""
     every, lines = range(len(neutral)), Lines()
     arrays = [f"_stf_{what}{i}" for what in ("a", "out") for i in every]
