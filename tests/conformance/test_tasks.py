@@ -251,7 +251,8 @@ def test_builders_call_decorate_and_chain(ctx_factory):
     def body(x):
         x += 1
 
-    assert ctx.task(lX.rw())(body) is body
+    handle = ctx.task(lX.rw())(body)
+    assert handle.body is body
 
     @ctx.task(lX.rw())
     def decorated(x):

@@ -105,6 +105,7 @@ cdef class TaskCore:
     cdef object restore  # what checks its body (STF_VALIDATE)
     cdef object borrowed  # the streams that were current before; or None
     cdef object pools  # of a body that is recorded
+    cdef public object body  # as the user gave it, for a handle that is given as a body again; or None
     cdef public list views  # its arrays, for a body that asks it
     cdef public int bodies  # how many run that may ask for these
     cdef int find_site(self) except -1

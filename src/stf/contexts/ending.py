@@ -36,7 +36,7 @@ def finalize(context: ContextCore) -> None:
     --------
     >>> X = np.zeros(3)
     >>> ctx = stf.context(devices="cpu")
-    >>> ctx.fill(ctx.logical_data(X), 1.0)
+    >>> handle = ctx.fill(ctx.logical_data(X), 1.0)
     >>> ctx.finalize()
     >>> X
     array([1., 1., 1.])

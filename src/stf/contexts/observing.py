@@ -17,6 +17,7 @@ from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.observer import Observer
 from stf.observe.statistics import Statistics
+from stf.tasks.group import Tasks
 from stf.tasks.task import ContextCore, Task
 
 if TYPE_CHECKING:
@@ -508,6 +509,8 @@ def why(what: Any) -> str:
     """
     if isinstance(what, (LogicalData, CompositeData)):
         return what.history()
+    if isinstance(what, Tasks):
+        return "\n".join(map(_why_task, what.tasks))
     if not isinstance(what, Task):
         raise TypeError(f"why takes a task or logical data, got {type(what).__name__}; ctx.why takes a task's name too")
     return _why_task(what)

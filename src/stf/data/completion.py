@@ -14,9 +14,12 @@ from stf.data.logical_data import LogicalData
 from stf.errors import TaskFailedError
 from stf.tasks import handles, host_task
 from stf.tasks.checks import must_be_outside
+from stf.tasks.group import Tasks
 from stf.tasks.task import Task
 
 __all__ = ["as_completed"]
+
+HANDLES = (Task, Tasks)
 
 
 def as_completed(items: Iterable[Any], timeout: float | None = None) -> Iterator[Any]:
@@ -64,15 +67,16 @@ def as_completed(items: Iterable[Any], timeout: float | None = None) -> Iterator
     seconds = None if timeout is None else arguments.seconds(timeout)
     end = None if seconds is None else time.monotonic() + seconds
     given = list(items)
-    wrong = next((item for item in given if not isinstance(item, (LogicalData, CompositeData, Task))), None)
+    wrong = next((item for item in given if not isinstance(item, (LogicalData, CompositeData, *HANDLES))), None)
     if wrong is not None:
         raise TypeError(
             f"as_completed takes logical data and handles of tasks, got {type(wrong).__name__}; pass a list of them"
         )
     for item in given:
-        if isinstance(item, Task) and item.done():
+        if isinstance(item, HANDLES) and item.done():
             continue
-        owner: Any = item if isinstance(item, Task) else item.context
+        owner: Any = item.pending() or item.tasks[0] if isinstance(item, Tasks) else item
+        owner = owner if isinstance(owner, Task) else item.context
         must_be_outside(owner, "as_completed", False, waits_for_one=True)
     arrivals = Arrivals()
     handles_left = [watch(item, functools.partial(arrivals.done.put, item)) for item in given]
@@ -115,10 +119,10 @@ def each_of(
 def watch(item: Any, tell: Callable[[], object]) -> Task | None:
     """Call a function when data, or a task, are done; return the task that tells, None if they are."""
     try:
-        if not isinstance(item, Task) and item.ready():
+        if not isinstance(item, HANDLES) and item.ready():
             tell()
             return None
-        handle = item if isinstance(item, Task) else reader_of(item)
+        handle = item if isinstance(item, HANDLES) else reader_of(item)
     except TaskFailedError:  # they are known to be poisoned
         tell()
         return None
@@ -126,7 +130,7 @@ def watch(item: Any, tell: Callable[[], object]) -> Task | None:
         tell()
         return None
     handle.add_done_callback(lambda _: tell())
-    return handle
+    return handle.pending() if isinstance(handle, Tasks) else handle
 
 
 def reader_of(data: Any) -> Task:

@@ -19,14 +19,15 @@ from stf.interop.known_arrays import describe_numpy
 from stf.places.places import DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.checks import check_array, task_of_kind
+from stf.tasks.group import Tasks, joined
 from stf.tasks.placing import settle
-from stf.tasks.task import ContextCore
+from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 
 
-def copy(context: ContextCore, src: Any, dst: Any) -> None:
-    """Submit a task that copies the content of one data to another of the same shape.
+def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
+    """Submit a task that copies the content of one data to another of the same shape; return its handle.
 
     Data made of several arrays are copied to others with parts of the same shapes and dtypes.
 
@@ -55,9 +56,8 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
     [7. 7. 7.]
     """
     if are_alike(src, dst):
-        for source, target in zip(src.parts.ravel(), dst.parts.ravel(), strict=True):
-            submit_copy(context, [source], [target], target.exec_place)
-        return
+        pairs = zip(src.parts.ravel(), dst.parts.ravel(), strict=True)
+        return joined([submit_copy(context, [source], [target], target.exec_place) for source, target in pairs])
     sources, targets = parts_of(context, src), parts_of(context, dst)
     if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
         check_equal_parts(src, dst)
@@ -66,10 +66,10 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
             raise ValueError(
                 f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
             )
-    submit_copy(context, sources, targets, None)
+    return submit_copy(context, sources, targets, None)
 
 
-def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> None:
+def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> Task:
     accesses = [source.read() for source in sources] + [target.write() for target in targets]
     task = task_of_kind(context, "copy", accesses, "copy", place)
     settle(task)
@@ -78,6 +78,7 @@ def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], pl
         task.run_native(copy_replicas)
     else:
         task.run_queued(copy_into, ())
+    return task
 
 
 def are_alike(src: Any, dst: Any) -> bool:
@@ -97,8 +98,13 @@ def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
     return parts
 
 
-def fill(context: ContextCore, data: LogicalData, value: Any) -> None:
+def fill(context: ContextCore, data: LogicalData, value: Any) -> Task | Tasks:
     """Submit a task that fills the data with `value`: a number, a parameter of a graph, or what broadcasts.
+
+    Returns
+    -------
+    Task or Tasks
+        Its handle.
 
     Raises
     ------
@@ -131,13 +137,11 @@ def fill(context: ContextCore, data: LogicalData, value: Any) -> None:
         )
     if isinstance(data, PartitionedData) and np.ndim(value) == 0:
         check_array(context, data)
-        for part in data.parts.ravel():
-            submit_fill(context, part, value, None, part.exec_place)
-        return
-    submit_fill(context, data, value, None, None)
+        return joined([submit_fill(context, part, value, None, part.exec_place) for part in data.parts.ravel()])
+    return submit_fill(context, data, value, None, None)
 
 
-def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
+def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> Task:
     check_array(context, data)
     if where is not None:
         data_place_code(context, where)
@@ -160,6 +164,7 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
         task.run_queued(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
     else:
         task.run_queued(fill_with, (values[()],))
+    return task
 
 
 def fill_when_used(context: ContextCore, data: LogicalData, content: Reducer) -> None:
@@ -199,8 +204,8 @@ def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:
     return plain and bool(context.engine.places[task.where].enqueues)
 
 
-def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place: DataPlace) -> None:
-    """Submit a copy of the data to a place, so that a later task finds it there.
+def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place: DataPlace) -> Task | Tasks:
+    """Submit a copy of the data to a place, so that a later task finds it there; return its handle.
 
     Raises
     ------
@@ -227,9 +232,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     1
     """
     if isinstance(data_place, ReplicatedPlace):
-        for place in data_place.grid:
-            prefetch(context, data, place.affine_data_place)
-        return
+        return joined([prefetch(context, data, place.affine_data_place) for place in data_place.grid])
     code = data_place_code(context, data_place)
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
@@ -240,6 +243,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
         code = context.default_code if context.engine.places[context.default_code].enqueues else 0
     task = task_of_kind(context, "prefetch", accesses, "prefetch", place_of_code(context, code))
     task.run_empty()
+    return task
 
 
 def content_of(value: Any, data: LogicalData) -> np.ndarray:

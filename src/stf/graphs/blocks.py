@@ -114,7 +114,7 @@ class Block:
             self._counter.core.private = True
             self._start = self._record(lambda: fill(context, self._counter, value))
 
-    def _record(self, submit: Callable[[], None]) -> Any:
+    def _record(self, submit: Callable[[], object]) -> Any:
         """Return the recording of what `submit` submits."""
         self._begin()
         try:

@@ -3,9 +3,9 @@ from stf._recording cimport launches
 from stf._recording.recordings cimport Routine
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
-from stf.tasks.task cimport ContextCore
+from stf.tasks.task cimport ContextCore, Task
 
-cpdef int submit_routine(ContextCore context, Routine routine, object name, object values=*, object rebinding=*) except -1
+cpdef Task submit_routine(ContextCore context, Routine routine, object name, object values=*, object rebinding=*)
 
 cdef class GraphCore:
     cdef public object name
@@ -15,4 +15,4 @@ cdef class GraphCore:
     cdef public dict _params
     cdef public list _in_kernels
     cdef public list _derived
-    cdef int launch_with(self, ContextCore context, object values, object rebinding=*) except -1
+    cdef Task launch_with(self, ContextCore context, object values, object rebinding=*)

@@ -12,9 +12,10 @@ from stf.values.params import Param
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
-    """Submit a routine as one task. A gathering scope launches its tasks before this one begins."""
-    launches.submit(context.engine, context.make_launch(name), routine, values, rebinding)
-    return 0
+    """Submit a routine as one task, and return it. A gathering scope launches its tasks before this one begins."""
+    task = context.make_launch(name)
+    launches.submit(context.engine, task, routine, values, rebinding)
+    return task
 
 
 @cython.cclass
@@ -84,13 +85,12 @@ class GraphCore:
         if context.engine.closed is not None:
             must_be_open(context)
         if data:
-            self._launch_with_other(data, context, values)
-        else:
-            self.launch_with(context, values)
+            return self._launch_with_other(data, context, values)
+        return self.launch_with(context, values)
 
     def launch_rebound(self, context, values, rebinding):
         """As `launch_with`, for modules that are not compiled; private."""
-        self.launch_with(context, values, rebinding)
+        return self.launch_with(context, values, rebinding)
 
     def launch_with(self, context, values, rebinding=None):
         """Launch what is recorded, in its context, with values of parameters that there are; private."""
@@ -101,14 +101,14 @@ class GraphCore:
             for param in self._derived:  # before anything begins: what cannot be is no failure of a task
                 param.value_in(values)
         if not self._in_kernels:
-            submit_routine(context, recording, self.name, values, rebinding)
+            task = submit_routine(context, recording, self.name, values, rebinding)
         else:
             try:
                 for param in self._in_kernels:
                     param.number_in(values)
-                submit_routine(context, recording, self.name, values, rebinding)
+                task = submit_routine(context, recording, self.name, values, rebinding)
             finally:
                 for param in self._in_kernels:
                     param.asked = UNASKED
         self.launches += 1
-        return 0
+        return task

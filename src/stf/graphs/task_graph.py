@@ -21,7 +21,7 @@ from stf.graphs.launchable import GraphCore
 from stf.graphs.recorder import RecordingBuilder
 from stf.observe import html
 from stf.tasks.checks import must_be_open
-from stf.tasks.task import ContextCore
+from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Condition
 from stf.values.params import Param
 
@@ -326,7 +326,7 @@ class TaskGraph(Shown, GraphCore):
 
     def _launch_with_other(
         self, data: Mapping[LogicalData, LogicalData], context: ContextCore, values: dict[str, Any]
-    ) -> None:
+    ) -> Task:
         """Launch with other data than those that were recorded."""
         if not isinstance(data, Mapping):
             raise TypeError(
@@ -335,7 +335,7 @@ class TaskGraph(Shown, GraphCore):
             )
         rebinding = self._rebinding(data)
         try:
-            self.launch_rebound(context, values, rebinding)
+            return self.launch_rebound(context, values, rebinding)
         finally:
             rebinding.release(context.engine)
 

@@ -2,7 +2,7 @@ cimport cython
 from stf._engine.access cimport Access
 from stf.kernels.plans cimport LaunchPlan, submit_planned
 from stf.tasks.placing cimport place_at, settle
-from stf.tasks.task cimport ContextCore, Task
+from stf.tasks.task cimport ContextCore, Task, body_of, keep_body
 
 @cython.no_gc
 @cython.freelist(8)

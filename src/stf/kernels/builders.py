@@ -18,6 +18,7 @@ from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
+from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.undeclared import refuse_undeclared
 
@@ -54,7 +55,8 @@ class KernelBuilder:
         return self
 
     def __call__(self, body):
-        """Submit the task with its body, which is given back."""
+        """Submit the task with its body; return its handle."""
+        body = body_of(body)
         task = self.task
         if task.state != NEW:
             task.must_be_new(self.construct.what)
@@ -67,10 +69,11 @@ class KernelBuilder:
             task.symbol = self.construct.what if name == "<lambda>" else name
         if self.grid is None:
             self.submit(body)
-            return given
-        for part in self.on_each_part(body) or self.on_each_place():
-            part(body)
-        return given
+            keep_body(task, given)
+            return task
+        parts = self.on_each_part(body) or self.on_each_place()
+        tasks = [part(body) for part in parts]
+        return tasks[0] if len(tasks) == 1 else Tasks(tasks)
 
     def submit(self, body):
         """Submit the task at its place."""

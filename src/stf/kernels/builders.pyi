@@ -1,10 +1,9 @@
 """Types of the compiled module."""
 
-from typing import Any, TypeVar
+from typing import Any
 
-from stf.tasks.task import ContextCore
-
-B = TypeVar("B")
+from stf.tasks.group import Tasks
+from stf.tasks.task import ContextCore, Task
 
 class KernelBuilder:
     construct: Any
@@ -17,7 +16,7 @@ class KernelBuilder:
 
     def on(self, place: Any) -> KernelBuilder: ...
     def set_symbol(self, symbol: str) -> KernelBuilder: ...
-    def __call__(self, body: B) -> B: ...
+    def __call__(self, body: Any) -> Task | Tasks: ...
 
 def make_builder(
     context: ContextCore, construct: Any, over: Any, arguments: tuple[Any, ...], extra: Any, name: str | None

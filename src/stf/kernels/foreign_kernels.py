@@ -17,6 +17,7 @@ from stf.places.places import is_auto
 from stf.places.table import AUTO, current_place_code, place_code, place_of_code
 from stf.tasks.closures import snapshot
 from stf.tasks.placing import place_at, settle, wanted
+from stf.tasks.task import Task
 from stf.values.params import Param
 
 __all__ = ["BroughtKernel", "kernel"]
@@ -102,19 +103,19 @@ class ConfiguredKernel:
         self.place = place
         self.config = config if brought.flavour in LAUNCHED_BY_THEIR_OWN else config_of(config)
 
-    def __call__(self, *args: Any, **options: Any) -> None:
+    def __call__(self, *args: Any, **options: Any) -> Task:
         context = context_of(args, self.brought)
         if options and self.brought.flavour != "triton":
             raise TypeError(f"{self.brought!r} takes no keyword arguments, got {', '.join(options)}")
         if self.brought.flavour in LAUNCHED_BY_THEIR_OWN:
-            let_launch(context, self, args, options)
-            return
+            return let_launch(context, self, args, options)
         thing, place = self.brought.thing, self.place
         if self.brought.flavour == "numba":
             if wanted(context, place) == AUTO:  # a kernel is compiled for a device: choose that first
                 place = chosen_for(context, accesses_among(args), foreign.name_of(thing))
             thing = numba_kernel(context, self.brought, args, place)
-        context.launch_kernel(thing, self.config, *args, place=place)
+        task: Task = context.launch_kernel(thing, self.config, *args, place=place)
+        return task
 
 
 def flavour_of(thing: Any) -> str:
@@ -372,7 +373,7 @@ def is_token(value: Any) -> bool:
     return isinstance(value, Access) and bool(value.data.core.token)
 
 
-def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> Task:
     """Have a library launch its kernel, compiled for the values that it gets; recorded, it is captured for these."""
     launch, library = LAUNCHED_BY_THEIR_OWN[configured.brought.flavour]
     where_of(context, configured.brought, configured.place)
@@ -386,9 +387,10 @@ def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...]
     given = [*args, *options.values()]
     arrays = [position for position, value in enumerate(given) if isinstance(value, Access)]
     place = [] if configured.place is None else [configured.place]
-    task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
+    task: Task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
     task.find_site_outside()
     if callable(grid):
         grid = snapshot(grid, task)
     body = OwnLaunch(launch, configured.brought.thing, grid, arrays, list(options))
     task.run_queued(body, tuple(value for value in given if not isinstance(value, Access)), library)
+    return task

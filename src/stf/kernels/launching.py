@@ -86,11 +86,11 @@ def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=
     ...     print(x.numpy())
     [3. 3. 3. 3.]
     """
-    submit_launch(context, kernel, config, args, place, None if name is symbol else name_of(name, symbol))
+    return submit_launch(context, kernel, config, args, place, None if name is symbol else name_of(name, symbol))
 
 
 def submit_launch(context, kernel, config, args, where, symbol=None):
-    """Submit one launch as a task of its own, called like the kernel by default."""
+    """Submit one launch as a task of its own, called like the kernel by default; return the task."""
     task: Task = context.make_task(NO_ARGUMENTS, None)
     task.find_site()
     if where is not None:
@@ -106,7 +106,8 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
     if len(args) != mine.count:
         raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
     task.accesses = accesses_in(args)
-    return launch_alone(task, mine, shape, args)
+    launch_alone(task, mine, shape, args)
+    return task
 
 
 def launch_alone(task, mine, shape, args):

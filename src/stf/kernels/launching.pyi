@@ -3,7 +3,7 @@
 from typing import Any
 
 from stf.kernels.arguments import Kernel
-from stf.tasks.task import ContextCore
+from stf.tasks.task import ContextCore, Task
 
 def launch_kernel(
     context: ContextCore,
@@ -13,7 +13,7 @@ def launch_kernel(
     place: Any = None,
     name: str | None = None,
     symbol: str | None = None,
-) -> None: ...
+) -> Task: ...
 
 class Config:
     def __init__(self, grid: Any, block: Any, shared: int, extras: Any = None) -> None: ...

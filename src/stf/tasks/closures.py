@@ -83,19 +83,27 @@ def snapshot_of_partial(fn, task):
 
 
 def copied(fn, shared):
-    """Return a function with cells of its own, but for the `shared` ones, by id, and for empty ones."""
+    """Return a function with cells of its own, but for the `shared` ones, by id, and for empty ones.
+
+    Its own name, which a decorator binds to the handle later, means the copy.
+    """
     wrapped = fn.__dict__.get("__wrapped__")
-    cells = []
-    for cell in fn.__closure__:
+    cells, own = [], None
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__, strict=True):
         try:
             content = cell.cell_contents
-        except ValueError:  # bound later, as its own name is that a decorator gives back
+        except ValueError:  # bound later
+            if name == fn.__code__.co_name:
+                cell = own = types.CellType()
             cells.append(cell)
             continue
         if content is wrapped and type(content) is types.FunctionType and content.__closure__ is not None:
             content = copied(content, shared)
         cells.append(cell if id(cell) in shared else types.CellType(content))
-    return with_cells(fn, tuple(cells))
+    copy = with_cells(fn, tuple(cells))
+    if own is not None:
+        own.cell_contents = copy
+    return copy
 
 
 def with_cells(fn, cells, variables=None, code=None):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from stf._engine import outcomes
 from stf._engine.access import AFFINE_PLACE, READ_ONLY
@@ -16,10 +15,8 @@ from stf.places.table import place_code
 from stf.tasks.annotations import Stream
 from stf.tasks.closures import refuse_lost, with_last_values
 from stf.tasks.results import store_results
-from stf.tasks.task import Task
+from stf.tasks.task import Task, body_of
 from stf.tasks.views import views_of
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class GridTask(Task):
@@ -107,8 +104,12 @@ class GridTask(Task):
         if self.lanes:
             self._close(error)
 
-    def __call__(self, fn: F) -> F:
-        """Run ``fn(*arrays)`` as the task's body, and store what it returns; return `fn`."""
+    def __call__(self, *args: Any, **others: Any) -> Any:
+        """Run ``fn(*arrays)`` as the task's body, and store what it returns; return the task."""
+        if self.body is not None:
+            return super().__call__(*args, **others)
+        (fn,) = args
+        fn = body_of(fn)
         if self.engine.scope.submitted is not None:
             self.engine.scope.submitted.append(fn)
         task: Any = self
@@ -117,7 +118,7 @@ class GridTask(Task):
                 stack.enter_context(self)
             except TaskFailedError as error:
                 outcomes.skip(self.engine, task, error)
-                return fn
+                return self
             modes = [
                 self.joined_mode(first) if rebuild is None else READ_ONLY
                 for first, _, rebuild in self.groups or [(i, 1, None) for i in range(len(self))]
@@ -127,7 +128,8 @@ class GridTask(Task):
             owes = refuse_lost(fn, self.symbol or "body", modes)
             arrays = self.arrays()
             store_results(with_last_values(fn, modes)(*arrays), written, fn, arrays, owes)
-        return fn
+        self.body = fn
+        return self
 
     def is_written(self, position: int) -> bool:
         """Return whether an array of the task's is one that the body writes."""

@@ -87,6 +87,7 @@ class HostLaunch:
 
     def __call__(self, fn):
         self.task.must_be_new("host_launch")
+        fn = body_of(fn)
         if not callable(fn):
             raise TypeError(f"host_launch takes a function, got {type(fn).__name__}")
         self.task.warns_if_unused = False
@@ -96,7 +97,8 @@ class HostLaunch:
         if self.task.symbol is None:
             self.task.symbol = getattr(fn, "__name__", None)
         submit_body(self.task, fn, self.extra)
-        return fn
+        keep_body(self.task, fn)
+        return self.task
 
     def on(self, place):
         """Say where it runs: the host, and nothing else. Return the builder."""

@@ -1,11 +1,9 @@
 """Builders of tasks on the host; compiled."""
 
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from stf.tasks.task import ContextCore, Task
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 def host_launch(
     context: ContextCore,
@@ -22,7 +20,7 @@ class HostLaunch:
     """A builder of a host function's task."""
 
     def __init__(self, task: Task, extra: tuple[Any, ...]) -> None: ...
-    def __call__(self, fn: _F) -> _F: ...
+    def __call__(self, fn: Callable[..., Any] | Task) -> Task: ...
     def on(self, place: Any) -> Self: ...
     def set_symbol(self, symbol: str) -> Self: ...
 

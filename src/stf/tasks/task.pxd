@@ -12,6 +12,7 @@ from stf.tasks.running cimport begin_here, close_pools, end_recorded, enter_here
 from stf.tasks.views cimport address_of, library_of, views_to_fill, memory_of, no_address, pointer_of_stream, position_of, stream_of, values_of, view_of, without_tokens
 
 cdef object TOKEN
+cdef object FUNCTION
 cdef str FOLDER
 
 cdef class ContextCore(PlacingContext):
@@ -35,6 +36,9 @@ cdef class ContextCore(PlacingContext):
     cpdef Task prepare(self, Task task, tuple args, object symbol)
     cdef Task make_launch(self, object name)
     cdef int sort_arguments(self, Task task, tuple args) except -1
+
+cpdef object body_of(object given)
+cdef int keep_body(Task task, object fn) except -1
 
 @cython.no_gc
 cdef class Task(TaskCore):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import types
 
 import cython
 
@@ -20,12 +21,14 @@ from stf.interop.streams import handed_out
 from stf.places.table import exec_place_of
 from stf.tasks import handles, validation
 from stf.tasks.after import accesses_after
+from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.placing import PlacingContext
 from stf.values.parts import add_group, built
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
 TOKEN: object = adapters.TOKEN
+FUNCTION: object = types.FunctionType
 PUBLIC = """
     add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
     exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name result
@@ -383,19 +386,24 @@ class Task(TaskCore):
 
     # -- as a builder ------------------------------------------------------------------------------------------
 
-    def __call__(self, fn):
-        """Submit `fn(*arrays)` as this task's body; return `fn`, so that this also decorates.
+    def __call__(self, *args, **others):
+        """Submit ``fn(*arrays)`` as this task's body; return the task, which is its handle. This also decorates.
 
-        Tokens bring no argument. The body runs when its data are ready: on a worker, on a CPU.
+        Tokens bring no argument. The body runs when its data are ready: on a worker, on a CPU. A handle stands for its
+        body where a body is asked for, and can be called as the body is.
         """
+        if self.state != NEW and self.body is not None and (len(args) != 1 or type(args[0]) is not FUNCTION):
+            return body_of(self)(*args, **others)
         self.must_be_new("call")
         self.warns_if_unused = False
+        fn = body_of(args[0]) if len(args) == 1 and not others else None
         if not callable(fn):
-            raise TypeError(f"a task's body is a function, got {type(fn).__name__}")
+            raise TypeError(f"a task's body is a function, got {', '.join([type(arg).__name__ for arg in args])}")
         if self.symbol is None:
             self.symbol = getattr(fn, "__name__", None)
         submit_body(self, fn, ())
-        return fn
+        keep_body(self, fn)
+        return self
 
     # -- what the body sees ------------------------------------------------------------------------------------
 
@@ -711,6 +719,23 @@ class Task(TaskCore):
     def __repr__(self):
         state = "open" if self.state_in_body() == OPEN else handles.description(self)
         return f"<task {self.label()} at {self.place_name}, {state}>"
+
+
+def body_of(given):
+    """Return the body of a handle that is given as a body; other things as they are."""
+    if not isinstance(given, (Task, Tasks)):
+        return given
+    if given.body is None:
+        raise TypeError(f"a body is a function, got {given!r}, which keeps none; give the function itself")
+    return given.body
+
+
+def keep_body(task: Task, fn):
+    """Let a handle know its body, but for one that refers to itself by name: nobody would free the two."""
+    code = getattr(fn, "__code__", None)
+    if code is None or not code.co_freevars or code.co_name not in code.co_freevars:
+        task.body = fn
+    return 0
 
 
 if not cython.compiled:
