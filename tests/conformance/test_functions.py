@@ -742,6 +742,7 @@ def test_a_written_parameter_that_is_bound_to_something_else_is_refused(ctx, vec
         ctx.task(x.read(), y.rw())(functools.partial(fn))
     with pytest.raises(TypeError, match=told):
         ctx.submit_task(fn, x, y)
+    fn.__annotations__.clear()
     ctx.task(x.read(), y.read())(fn)
     ctx.check_state()
     assert y.numpy()[0] == 2

@@ -482,3 +482,23 @@ def test_wrong_kinds_of_places(ctx):
     ):
         ctx.task(n, lX.read())
     assert lX.numpy().tolist() == [0, 0]
+
+
+def test_a_view_is_asked_for_by_its_type(ctx):
+    x, token = ctx.logical_data(np.ones(3, np.int32)), ctx.token()
+    with ctx.task(token.rw(), x.read()) as t:
+        array = t.get(1, np.int32)
+        assert np.dtype(array.dtype) == np.int32
+        for dtype in (np.float32, "float32", float):
+            with pytest.raises(TypeError, match="access 1 was asked for with elements of type float"):
+                t.get(1, dtype)
+        assert t.get(-1, np.integer) is not None
+        with pytest.raises(IndexError):
+            t.get(2, np.int32)
+
+
+def test_a_reduction_of_a_kernel_is_none_of_a_task(ctx):
+    total = ctx.logical_data(np.zeros(()))
+    with pytest.raises(TypeError, match=r"which is for parallel_for.*accumulate"):
+        ctx.task(total.reduce(stf.reducer.sum))
+    assert float(total.numpy()) == 0.0

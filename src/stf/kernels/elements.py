@@ -20,6 +20,7 @@ from stf.kernels.loop_tasks import CpuBody, LoopTask, NothingToRun, Target, comp
 from stf.kernels.nest import Axis
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part
+from stf.tasks.annotated_bodies import must_use_as_annotated
 
 __all__ = ["Elements"]
 
@@ -61,6 +62,7 @@ class Elements:
             given = [item for item in items if not is_returned(item)]
             arrays = tuple(None if isinstance(item, Reduction) else item for item in given)
             must_store(body, ndim, arrays, where, space.part.size <= 1)
+            must_use_as_annotated(body, arrays, ndim)
 
     def holds_for(self, task: Any, over: IndexSpace) -> None:
         """Return None: a plan holds for whichever task has such a space."""

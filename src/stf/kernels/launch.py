@@ -29,6 +29,7 @@ from stf.places.partition import Part, is_partition
 from stf.places.places import partition_on
 from stf.places.table import place_code_of_task
 from stf.tasks.after import accesses_after
+from stf.tasks.annotated_bodies import must_use_as_annotated
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 
@@ -175,6 +176,7 @@ class Threads:
         must_take(body, 1 + len(items) + len(builder.extra), "the hierarchy", where)
         must_contribute(body, 0, where)
         must_store(body, 1, items, where)
+        must_use_as_annotated(body, items, 1)
 
     def holds_for(self, task: Any, group: Group) -> Any:
         """Return whether a plan holds for a task, as a function; None if it does for any with such a hierarchy."""

@@ -21,6 +21,11 @@ def refuse_data(what: str, thing: Any) -> None:
         raise TypeError(
             f"{what} takes accesses, got {described(thing)}; say how it is used: .read(), .write() or .rw()"
         )
+    if hasattr(thing, "accumulates"):
+        raise TypeError(
+            f"{what} takes accesses, got {described(thing.access.data)}.reduce(...), which is for parallel_for: in a "
+            "task, add with .accumulate(op), which several may; one that writes the whole result takes .write()"
+        )
     if hasattr(thing, "__dlpack__") and getattr(thing, "ndim", 0) > 0:
         raise TypeError(
             f"{what} takes accesses, got an array of type {type(thing).__name__}; register it, "

@@ -38,6 +38,7 @@ from stf._support.library_errors import is_uncapturable, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
+from stf.tasks.annotated_bodies import library_asked
 from stf.tasks.annotations import inject, injected_kind
 from stf.tasks.bodies import stream_block
 from stf.tasks.closures import check_globals, injections
@@ -57,6 +58,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         settle(task)
     check_body(task, fn, extra)
     injected = injections(fn)
+    if lib is None and task.context is not None and getattr(fn, "__annotations__", None) and is_users(fn):
+        lib = library_asked(fn, arguments_of(task))
     engine = cython.cast("Engine", task.engine)
     if engine.scope.submitted is not None:
         engine.scope.submitted.append(fn)
@@ -100,10 +103,23 @@ def check_body(task: TaskCore, fn, extra):
         if fn.__code__.co_flags & NO_FUNCTION:
             raise TypeError(f"a task's body is an ordinary function, got the coroutine or generator '{fn.__name__}'")
         check_globals(fn, task)
-    if task.context is not None and not (getattr(fn, "__module__", None) or "").startswith("stf."):
+    if task.context is not None and is_users(fn):
         refuse_undeclared(fn, task)
         for value in extra:
             refuse_arrays(value, "an argument", task)
+
+
+def is_users(fn):
+    """Return whether a body is the user's, and not one of stf."""
+    return not (getattr(fn, "__module__", None) or "").startswith("stf.")
+
+
+def arguments_of(task: TaskCore):
+    """Return the accesses that each argument of a builder's body is made of, tokens left out."""
+    accesses = list(task.accesses)
+    if task.groups is None:
+        return [[access] for access in accesses if not access.data.core.token]
+    return [accesses[first : first + count] for first, count, _ in task.groups if not accesses[first].data.core.token]
 
 
 def seeing_results(task: TaskCore, fn):

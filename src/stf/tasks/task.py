@@ -21,6 +21,7 @@ from stf.interop.streams import handed_out
 from stf.places.table import exec_place_of
 from stf.tasks import handles, validation
 from stf.tasks.after import accesses_after
+from stf.tasks.elements import must_have_elements
 from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.placing import PlacingContext
@@ -607,8 +608,23 @@ class Task(TaskCore):
         """Return `graph`."""
         return self.graph
 
-    def get(self, index):
-        """Return access `index`, as ``t[index]``."""
+    def get(self, index, dtype=None):
+        """Return access `index`, as ``t[index]``.
+
+        Parameters
+        ----------
+        index : int
+            Which access, tokens counted.
+        dtype : dtype, optional
+            Of the elements, as in ``t.get(0, np.float32)``: what the code after it relies on.
+
+        Raises
+        ------
+        TypeError
+            The elements are of another type.
+        """
+        if dtype is not None:
+            must_have_elements(self, self.check_index(index), dtype)
         return self[index]
 
     def stream_ptr(self):
