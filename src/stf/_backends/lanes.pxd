@@ -2,7 +2,6 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, realloc, free
 from libc.string cimport memset
 from stf._port.events cimport EventSet, LANE_SHIFT
-from stf._port.links cimport Links
 from stf._port.replicas cimport Replica
 from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING
 

@@ -1,4 +1,5 @@
 from libc.stdint cimport int64_t
+from stf._port.links cimport Links
 from stf._backends.lanes cimport Lane, LanePort
 from stf._port.events cimport EventSet, LANE_SHIFT
 from stf._port.replicas cimport Replica

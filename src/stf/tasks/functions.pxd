@@ -14,7 +14,7 @@ from stf.tasks.placing cimport place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport library_of, source_of, sources_of, view_of
+from stf.tasks.views cimport library_of, source_of, sources_of, view_of, views_between
 
 cdef extern from *:
     """
@@ -105,7 +105,6 @@ cdef class TaskFunction:
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 cdef object check_context(object context, object core)
-cdef list arrays_from(TaskCore task, int first, int count, object lib)
 cdef bint gives_accesses(list parameters, list values) except -1
 cdef bint is_plain(object value) except -1
 cdef int check_params(Engine engine, list values, list kinds) except -1
