@@ -1,14 +1,14 @@
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
+from stf._engine.access cimport ACCUMULATE, READ, WRITE, Access, DataHandle, make_access
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
-from stf.tasks.bodies cimport Body, make_body
+from stf.tasks.bodies cimport make_body
 from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
-from stf.tasks.closures cimport Names, Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
+from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.placing cimport place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
