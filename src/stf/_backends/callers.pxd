@@ -1,4 +1,3 @@
-from libc.stdint cimport int64_t
 from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
 from stf._port.callers cimport Callers
@@ -11,7 +10,3 @@ cdef int LEGACY_STREAM
 cdef class StreamCallers(Callers):
     cdef LanePort port  # whose lanes
     cdef Driver driver
-    cpdef int64_t arrive(self, int place, int64_t pointer) except -1
-    cpdef int wait_on(self, int slot, int64_t pointer) except -1
-    cpdef int signal(self, int slot, int64_t pointer) except -1
-    cpdef int start_after(self, int place, int64_t pointer, bint captured, int staged=*) except -1

@@ -1,9 +1,7 @@
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, realloc, free
+from libc.stdlib cimport realloc, free
 from libc.string cimport memset
 from stf._port.events cimport EventSet, LANE_SHIFT
-from stf._port.links cimport Links
-from stf._port.replicas cimport Replica
 from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING
 
 cdef enum:
@@ -43,7 +41,6 @@ cdef class LanePort(Port):
     cdef int lend(self, bint captured, int staged) except -1
     cdef int add_pools(self, int width) except -1
     cdef LanePool add_pool(self, int place, int kind)
-    cpdef int add_place(self, int device, object foreign_handle) except -1
     cdef Lane pick(self, int place, int kind, EventSet waits)
     cdef bint waits_outside(self, EventSet waits) except -1
     cdef Lane next_lane(self, int place, int kind)
@@ -58,14 +55,4 @@ cdef class LanePort(Port):
     cdef int commit(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1
     cdef bint is_done(self, Lane lane, int64_t sequence) except -1
-    cdef int begin(self, int place, EventSet waits, int kind) except -1
-    cdef int join(self, int slot, EventSet waits) except -1
-    cdef int64_t end(self, int slot) except -1
-    cdef int64_t abort(self, int slot) except -1
-    cdef int64_t open_event(self) except -1
-    cdef int complete_event(self, int64_t event) except -1
-    cdef int tails(self, EventSet into) except -1
-    cdef int tails_at(self, int place, EventSet into) except -1
     cpdef list lanes_at(self, int place)
-    cdef bint done(self, int64_t event) noexcept
-    cpdef int place_in_flight(self, int64_t event) except -2

@@ -85,7 +85,6 @@ class LanePort(Port):
     """
 
     def __init__(self, places, width, copy_width=1):
-        self.links = Links()  # all alike, until a subclass has a driver
         self.lanes = []
         self.start_event = self.open_events = 0
         self.width = width

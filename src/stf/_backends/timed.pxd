@@ -1,7 +1,6 @@
 from libc.stdint cimport int64_t
 from stf._backends.lanes cimport Lane, LanePort
 from stf._backends.stream cimport StreamBackend
-from stf._port.replicas cimport Replica
 from stf._port.port cimport COPY_IN, COPY_OUT
 
 cdef class TimedBackend(StreamBackend):
@@ -12,6 +11,3 @@ cdef class TimedBackend(StreamBackend):
     cpdef int mark(self, int slot, object what) except -1
     cpdef int unmark(self, int64_t task_id) except -1
     cpdef list take(self)
-    cdef int64_t end(self, int slot) except -1
-    cpdef int copy(self, int slot, Replica target, Replica source, object unless=*, int64_t number=*) except -1
-    cpdef int shutdown(self) except -1

@@ -75,18 +75,6 @@ cdef class QueueDriver(Driver):
     cdef public object errors
     cdef readonly set loss_watchers
     cdef list helpers  # streams whose calls are pieces of a body that runs
-    cpdef int stream_create(self, int device) except -1
-    cpdef int stream_destroy(self, int stream) except -1
-    cpdef int stream_enter(self, int stream) except -1
-    cpdef bint try_enter(self, int stream) except -1
-    cpdef int record(self, int stream, int64_t sequence) except -1
-    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
-    cpdef int64_t completed(self, int stream) except -1
-    cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
-    cpdef int call(self, int stream, object body) except -1
-    cpdef bint park(self, object baton, double timeout_s) except -1
-    cpdef object runners(self, int stream, int64_t sequence)
-    cpdef int close(self) except -1
     cdef Op take_mark(self, Stream lane, int64_t sequence)
     cdef int push(self, Stream stream, Op op) except -1
     cdef int advance(self, Stream stream) except -1

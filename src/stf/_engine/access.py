@@ -196,7 +196,7 @@ def drop(engine, item):
         engine.dropped.append(item)  # the memory of whoever failed for want of it is free by now
 
 
-@cython.freelist(64)
+@cython.freelist(1024)
 @cython.no_gc
 @cython.cclass
 class Access:

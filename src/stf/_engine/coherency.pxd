@@ -1,12 +1,12 @@
 cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.copy_log cimport logged
-from stf._engine.access cimport Data, READ, WRITE
+from stf._engine.access cimport Data, READ
 from stf._engine.eviction_order cimport STAYS, EvictionOrder, has_replica, outermost, rank_of, version_of
 from stf._port.events cimport EventSet
 from stf._port.links cimport Links
-from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
-from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._port.replicas cimport INVALID, Replica
+from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, Port
 from stf._engine.scope cimport Scope
 from stf._engine.versions cimport Version
 from stf._engine.task cimport TaskCore

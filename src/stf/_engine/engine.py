@@ -421,15 +421,17 @@ class Engine(EngineState):
         i: cython.int
         missing: cython.bint = False
         affine: cython.int = self.place(task.where).memory
-        count: cython.int = len(task.uses)
+        uses: tuple = task.uses
+        count: cython.int = len(uses)
         rewrites: cython.int = 0
         rewritten: cython.longlong = 0
         waits = self.waits
         waits.clear()
         task.writes = count
-        task.replicas = replicas = self.free_lists.take(count)
+        replicas: list = self.free_lists.take(count)
+        task.replicas = replicas
         for i in range(count):
-            use = cython.cast(Access, task.uses[i])
+            use = cython.cast(Access, uses[i])
             version = use.core.version
             if use.mode == ACCUMULATE:
                 missing = True
@@ -541,14 +543,16 @@ class Engine(EngineState):
         """
         i: cython.int
         wrote: cython.bint = task.partials is not None
+        uses: tuple = task.uses
+        replicas: list = task.replicas
         self.coherency.tick += 1
         outcome = task.outcome
         if outcome is None and task.inputs is not None:
             outcome = outcomes.derive(self, task)
-        for i in range(len(task.uses)):
-            use = cython.cast(Access, task.uses[i])
+        for i in range(len(uses)):
+            use = cython.cast(Access, uses[i])
             version = use.core.version
-            replica = cython.cast(Replica, task.replicas[i])
+            replica = cython.cast(Replica, replicas[i])
             if replica is not None:
                 replica.pins -= 1
                 replica.last_use = self.coherency.tick
@@ -610,10 +614,11 @@ class Engine(EngineState):
         """A task that has ended holds no handle: data that the user drops are released, body run or not."""
         i: cython.int
         if self.scope.records or (task.outcome is not None and task.outcome.pending):
-            cores = task.replicas
+            uses: tuple = task.uses
+            cores: list = task.replicas
             task.written_mask = 0
-            for i in range(len(task.uses)):
-                use = cython.cast(Access, task.uses[i])
+            for i in range(len(uses)):
+                use = cython.cast(Access, uses[i])
                 cores[i] = use.core
                 if use.mode != READ or i > 61:
                     task.written_mask |= cython.cast(cython.longlong, 1) << min(i, 62)

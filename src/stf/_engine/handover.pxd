@@ -1,6 +1,4 @@
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
-from stf._engine.coherency cimport Coherency, Pool
+from stf._engine.access cimport WRITE, Data
 from stf._port.events cimport EventSet
-from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.versions cimport Outcome, Version
+from stf._port.port cimport COMPUTE
 from stf._engine.engine cimport Engine

@@ -1,10 +1,8 @@
-from libc.stdint cimport int64_t
 from stf._engine cimport host_waits
 from stf._engine.access cimport READ, Data
 from stf._engine.coherency cimport Pool
-from stf._port.events cimport EventSet
-from stf._port.replicas cimport INVALID, Layout, Replica
-from stf._port.port cimport COMPUTE, Port
+from stf._port.replicas cimport INVALID, Replica
+from stf._port.port cimport COMPUTE
 from stf._engine.versions cimport Version
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore

@@ -1,10 +1,9 @@
 cimport cython
 from libc.stdint cimport int64_t
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
+from stf._engine.access cimport READ, Access, Data
 from stf._port.events cimport EventSet
-from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
-from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
-from stf._engine.versions cimport Outcome, Version
+from stf._port.replicas cimport Replica
+from stf._engine.versions cimport Outcome
 from stf._support.untracked cimport untrack_tuple
 
 cdef extern from *:

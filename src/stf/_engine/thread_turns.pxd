@@ -3,7 +3,6 @@ from stf._engine.access cimport Access
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Replica
 from stf._port.port cimport Port
-from stf._engine.versions cimport Version
 from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident

@@ -1,5 +1,5 @@
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Data
-from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
+from stf._engine.access cimport READ, Data
+from stf._port.replicas cimport INVALID, Replica
 from stf._engine.state cimport EngineState
 
 cpdef int join(EngineState engine, Data tile) except -1

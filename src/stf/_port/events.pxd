@@ -1,6 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
-from libc.stdlib cimport malloc, realloc, free
+from libc.stdlib cimport malloc, free
 
 cdef enum:
     LANE_SHIFT = 44

@@ -2,7 +2,7 @@ from stf._engine cimport host_waits
 from stf._engine.engine cimport Engine
 from stf._port.events cimport EventSet
 from stf._port.late_values cimport are_fixed, is_as_before
-from stf._port.port cimport COMPUTE, Port
+from stf._port.port cimport COMPUTE
 from stf._recording.launch_state cimport Launch
 from stf._recording.playback cimport Frame
 from stf._recording.variants cimport Patch, Variant

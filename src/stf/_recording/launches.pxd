@@ -2,10 +2,10 @@ from stf._engine.access cimport AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine cimport host_waits
 from stf._engine.coherency cimport NEVER
 from stf._port.events cimport EventSet
-from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
+from stf._port.replicas cimport MODIFIED, SHARED, Replica
 from stf._port.programs cimport RUN
 from stf._port.recording_port cimport RecordingPort
-from stf._recording.playback cimport Frame, make_frame
+from stf._recording.playback cimport make_frame
 from stf._recording.recordings cimport Routine, Use
 from stf._engine.versions cimport Version
 from stf._engine.engine cimport Engine

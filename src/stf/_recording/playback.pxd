@@ -3,11 +3,10 @@ from stf._engine cimport host_waits
 from stf._engine.engine cimport Engine
 from stf._engine.queued_bodies cimport QueuedBody
 from stf._engine.task cimport TaskCore
-from stf._engine.versions cimport Outcome
 from stf._port.events cimport EventSet
 from stf._port.captures cimport DIRECT, STAGED, STAGED_HERE
 from stf._port.port cimport COMPUTE, Port
-from stf._port.programs cimport BYTES, CALL, CAPTURED, COPY, FILL, HEADER, LAUNCH, POINTERS, RUN, VARIED, Numbers, Program
+from stf._port.programs cimport BYTES, CALL, CAPTURED, COPY, FILL, HEADER, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._port.replicas cimport Replica
 from stf._recording.launch_state cimport Launch, make_launch
 from stf._recording.variants cimport Arguments, BodyPatch, KernelPatch, MemoryPatch, Patch, Variant

@@ -1,18 +1,16 @@
 from stf._engine cimport host_waits
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
+from stf._engine.access cimport READ, RW, WRITE, Access, Data
 from stf._recording.device_graphs cimport DriverGraph
-from stf._engine.coherency cimport Coherency
 from stf._port.events cimport EventSet
 from stf._engine.scope cimport Scope
-from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica
+from stf._port.replicas cimport INVALID, SHARED, Replica
 from stf._port.programs cimport Program
 from stf._recording.playback cimport Frame
-from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._port.port cimport COMPUTE
 from stf._port.recording_port cimport RecordingPort
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
-from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef class RecordingScope(Scope):
     cdef readonly Engine engine  # whose it is

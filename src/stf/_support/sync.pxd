@@ -43,5 +43,3 @@ cdef class Gate:
 
 cdef class NestingGate(Gate):
     cdef int depth
-    cdef int enter(self) except -1
-    cdef int leave(self) except -1

@@ -363,8 +363,9 @@ class Context(Shown, ContextCore):
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if self in places.contexts():
-            places.contexts().remove(self)
+        entered = places.contexts()
+        if self in entered:
+            entered.remove(self)
         if error is not None:
             ending.end_after(self, error)
             return

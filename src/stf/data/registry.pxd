@@ -37,7 +37,6 @@ cdef class Registry(AddressBook):
     cpdef list overlapping(self, RegistryEntry wanted)
     cdef bint is_free(self, RegistryEntry wanted) except -1
     cdef bint add(self, RegistryEntry entry, dict known, int64_t seen) except -1
-    cdef int give_up(self, MemorySpan span, EventSet last) except -1
     cpdef EventSet last_use(self, int64_t ident)
     cdef int remove(self, MemorySpan span) except -1
 

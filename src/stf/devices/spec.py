@@ -50,8 +50,8 @@ class DeviceSpec:
 
     def places(self, driver: Any) -> list[Place]:
         """Return the records of the host and of the devices of a driver."""
-        kinds = ["host", *(driver.kind(device) for device in range(self.count))]
-        return [Place(*fields, False, kind) for fields, kind in zip(self._fields_of_places, kinds, strict=True)]
+        host, *devices = self._fields_of_places
+        return [Place(*host, False, "host"), *[Place(*each, False, driver.kind(each[0] - 1)) for each in devices]]
 
     @cached_property
     def _fields_of_places(self) -> list[tuple[int, str, int, int, int]]:

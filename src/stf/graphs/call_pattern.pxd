@@ -1,7 +1,6 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 from stf._engine.access cimport DataHandle
-from stf._engine.engine cimport Engine
 from stf._port.late_values cimport is_same
 from stf.graphs.launchable cimport GraphCore
 from stf.tasks.task cimport ContextCore

@@ -1,8 +1,6 @@
 from libc.stdint cimport int64_t
 from stf._recording cimport launches
 from stf._recording.recordings cimport Routine
-from stf._engine.engine cimport Engine
-from stf._engine.task cimport TaskCore
 from stf.tasks.task cimport ContextCore, Task
 
 cpdef Task submit_routine(ContextCore context, Routine routine, object name, object values=*, object rebinding=*)

@@ -1,7 +1,6 @@
 cimport cython
 from stf._port.port cimport Port
 from stf._engine.engine cimport Engine
-from stf._engine.task cimport TaskCore
 from stf.tasks.recapture cimport Recaptured
 
 cdef class LaunchCapture(Recaptured):

@@ -1,10 +1,9 @@
 from libc.stdint cimport int64_t, uintptr_t
 from stf._engine cimport host_waits
-from stf._engine.access cimport AFFINE, Access, DataHandle
+from stf._engine.access cimport AFFINE, Access
 from stf._recording.variants cimport Arguments
 from stf._port.replicas cimport Layout, Replica
 from stf._engine.engine cimport Engine
-from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 from stf._port.late_values cimport Asked
 from stf._port.recording_port cimport RecordingPort
 from stf.kernels.arguments cimport Kernel, LaunchBlock, give_block, put_described_value, put_number, put_value, take_block
@@ -20,7 +19,6 @@ cdef class Config:
 cdef class LateArguments(Arguments):
     cdef Kernel kernel
     cdef readonly tuple late
-    cpdef bytes packed(self, object values, bytes recorded)
 
 cdef tuple accesses_in(tuple args)
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where, object symbol=*) except -1

@@ -1,5 +1,4 @@
 from stf._engine.access cimport Access
-from stf._engine.engine cimport Engine
 from stf._port.replicas cimport Layout
 from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, launch_alone

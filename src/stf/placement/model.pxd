@@ -4,7 +4,6 @@ from stf._engine.coherency cimport Pool
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._engine.versions cimport Version
-from stf._port.place cimport Place
 from stf._port.replicas cimport INVALID, Replica
 from stf.placement.durations cimport Durations, Timing
 

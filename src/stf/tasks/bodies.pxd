@@ -2,8 +2,6 @@ cimport cython
 from stf._engine.engine cimport Engine
 from stf._engine.queued_bodies cimport QueuedBody
 from stf._engine.task cimport TaskCore
-from stf._port.port cimport Port
-from stf._port.replicas cimport Replica
 from stf.interop.current cimport borrow
 from stf.tasks.results cimport store_results
 from stf.tasks.views cimport view_at, views_to_fill
@@ -26,8 +24,6 @@ cdef class Body(QueuedBody):
     cdef bint ignores  # its result goes nowhere
     cdef bint owes  # a result, since its code does not use all that it writes
     cdef object around  # makes a with-block that it runs in; or None
-    cdef int prepare(self) except -1
-    cdef object execute(self)
     cdef object work(self)
     cdef object work_alone(self)
 

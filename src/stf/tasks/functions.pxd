@@ -1,20 +1,20 @@
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
+from stf._engine.access cimport ACCUMULATE, READ, WRITE, Access, DataHandle, make_access
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
-from stf.tasks.bodies cimport Body, make_body
+from stf.tasks.bodies cimport make_body
 from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
-from stf.tasks.closures cimport Names, Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
+from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.placing cimport place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport library_of, source_of, sources_of, view_of
+from stf.tasks.views cimport library_of, source_of, sources_of, view_of, views_between
 
 cdef extern from *:
     """
@@ -105,7 +105,6 @@ cdef class TaskFunction:
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 cdef object check_context(object context, object core)
-cdef list arrays_from(TaskCore task, int first, int count, object lib)
 cdef bint gives_accesses(list parameters, list values) except -1
 cdef bint is_plain(object value) except -1
 cdef int check_params(Engine engine, list values, list kinds) except -1

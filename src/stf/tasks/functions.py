@@ -413,7 +413,9 @@ class TaskFunction:
                     value = None
                 elif shapes[i][0] == "flat" and parameter.mode == READ and argument_sources is None and lib != "jax":
                     count = shapes[i][2]
-                    value = shapes[i][1](arrays_from(task, first, count, lib))
+                    value = views_between(task, first, count, lib, None)
+                    if shapes[i][1] is tuple:
+                        value = tuple(value)
                     first += count
                 else:
                     count = leaves(shapes[i])
@@ -483,11 +485,12 @@ class TaskFunction:
             or parameter.mode == ACCUMULATE
         ):
             return None
+        before: cython.int = len(accesses)
         for item in value:
             if not isinstance(item, DataHandle):
+                del accesses[before:]
                 return None
-        for item in value:
-            accesses.append(make_access(item, parameter.mode, None))
+            accesses.append(make_access(cython.cast(DataHandle, item), parameter.mode, None))
         return ("flat", type(value), len(value))
 
     def add_container(self, accesses: list, parameter, value):
@@ -680,16 +683,6 @@ def check_context(context, core):
     if context is None:
         raise ContextClosedError(f"the context of {core.describe()} is gone; keep a reference to it")
     return context
-
-
-def arrays_from(task, first, count, lib):
-    """Return the arrays of so many accesses; None for tokens."""
-    i: cython.int
-    found = []
-    for i in range(first, first + count):
-        value = view_of(task, i, lib)
-        found.append(None if value is TOKEN else value)
-    return found
 
 
 def gives_accesses(parameters, values):

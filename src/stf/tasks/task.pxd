@@ -1,7 +1,6 @@
 cimport cython
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, AddressBook, Data, DataHandle
-from stf._port.replicas cimport Replica
-from stf._engine cimport thread_turns, host_waits
+from stf._engine.access cimport Access, AddressBook
+from stf._engine cimport thread_turns
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore, stf_call_site_outside
 

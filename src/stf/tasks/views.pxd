@@ -12,6 +12,7 @@ cdef object pointer_of_stream(TaskCore task)
 cpdef list views_to_fill(TaskCore task)
 cpdef object library_of(TaskCore task, object lib)
 cdef object view_of(TaskCore task, int index, object lib)
+cdef list views_between(TaskCore task, int first, int count, object lib, object token)
 cdef object view_at(TaskCore task, Replica replica, bint writeable, object lib)
 cdef object remote_view(TaskCore task, Replica replica, bint writeable, object lib)
 cdef int reach_all(TaskCore task) except -1

@@ -70,6 +70,23 @@ def view_of(task: TaskCore, index, lib):
     return TOKEN if replica is None else view_at(task, replica, task.joined_mode(index) != READ, lib)
 
 
+def views_between(task: TaskCore, first, count, lib, token):
+    """Return the arrays of so many accesses, in order; `token` for each that is to a token."""
+    i: cython.int
+    uses: tuple = task.uses
+    replicas: list = task.replicas
+    joined: cython.bint = uses is not task.accesses
+    found = []
+    for i in range(first, first + count):
+        position: cython.int = task.position_of(i) if joined else i
+        replica = cython.cast(Replica, replicas[position])
+        if replica is None:
+            found.append(token)
+        else:
+            found.append(view_at(task, replica, cython.cast(Access, uses[position]).mode != READ, lib))
+    return found
+
+
 def view_at(task, replica, writeable, lib):
     """Return the array of a replica that a task works on."""
     engine = cython.cast("Engine", task.engine)
@@ -234,11 +251,11 @@ def views_of(task, lib):
     Those that make up one object are of the library that it was made of.
     """
     shared = library_of(task, lib)
-    views = [view_of(task, i, shared) for i in range(len(task.accesses))]
+    views = views_between(task, 0, len(task.accesses), shared, TOKEN)
     if shared is not lib and task.groups is not None:
         for first, count, rebuild in task.groups:
             if rebuild is not None:
-                views[first : first + count] = [view_of(task, first + k, lib) for k in range(count)]
+                views[first : first + count] = views_between(task, first, count, lib, TOKEN)
     return views
 
 

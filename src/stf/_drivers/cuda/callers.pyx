@@ -23,7 +23,7 @@ from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, 
 from stf._drivers.cuda.memory cimport is_cudas
 from stf._drivers.cuda.places cimport adopt_stream, make_stream
 from stf._drivers.cuda.readback cimport ReadbackDriver
-from stf._drivers.cuda.streams cimport RING, DeviceStream, HostStream, destroy_events, destroy_stream, forget_keeps, leave
+from stf._drivers.cuda.streams cimport RING, DeviceStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda.streams cimport refresh
 from stf._drivers.cuda.work cimport extent, packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off, make_op

@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t, uintptr_t
 
-from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport Device, pop, push
 from stf._drivers.cuda.driver cimport CudaDriver

@@ -15,52 +15,24 @@ cdef class CudaDriver(HardwareDriver):
     cdef readonly int64_t live_events
     cdef int quiet
     cdef bint closed
-    cpdef int stream_create(self, int device) except -1
-    cpdef int stream_destroy(self, int stream) except -1
-    cpdef int stream_enter(self, int stream) except -1
-    cpdef bint try_enter(self, int stream) except -1
     cdef int enter_host(self, HostStream lane) except -1
     cdef int make_current(self, DeviceStream lane) except -1
-    cpdef int record(self, int stream, int64_t sequence) except -1
-    cpdef int record_lazy(self, int stream, int64_t sequence) except -1
     cdef int end_work(self, int stream, int64_t sequence, bint late) except -1
-    cpdef int commit(self, int stream, int64_t sequence) except -1
     cdef int ask(self, DeviceStream lane, int64_t sequence) except -1
-    cpdef int record_on(self, int stream, int64_t sequence, int64_t pointer) except -1
     cdef int mark(self, DeviceStream lane, int64_t sequence, cu.CUstream handle) except -1
     cdef int hear(self) except -1
     cdef int flush(self) except -1
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1
     cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1
-    cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
-    cdef int pass_wait(self, Stream stream, Op op) except -1
     cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1
-    cdef bint reach(self, Stream stream, int64_t sequence) except -1
-    cpdef int64_t completed(self, int stream) except -1
-    cpdef bint query(self, int stream, int64_t sequence) except -1
-    cpdef bint synchronize(self, int stream, int64_t sequence, double timeout_s) except -1
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1
-    cpdef int drain(self, int stream) except -1
-    cpdef object handle(self, int stream)
-    cpdef int wait_on_external(self, int stream, int64_t pointer) except -1
-    cpdef int signal_external(self, int stream, int64_t pointer) except -1
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1
-    cpdef int copy(self, int stream, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep, int64_t number=*) except -1
     cdef int queue(self, Stream lane, int kind, object what) except -1
     cdef bint is_ready(self, DeviceStream lane) except -1
-    cpdef bint fill(self, int stream, int64_t target, tuple strides, tuple shape, bytes pattern) except -1
     cdef bint issue_fill(self, DeviceStream lane, what) except -1
     cdef int issue_copy(self, DeviceStream lane, int64_t target, tuple target_strides, int64_t source, tuple source_strides, tuple shape, int64_t itemsize, object keep) except -1
-    cdef bint issue(self, Stream stream, Op op) except -1
-    cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int launch_later(self, DeviceStream lane, what) except -1
     cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int drain_stream(self, DeviceStream stream) except -1
-    cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1
-    cpdef int free(self, int device, int64_t address, int64_t nbytes, int stream) except -1
     cdef int free_in_order(self, DeviceStream lane, what) except -1
     cdef int free_on(self, what, cu.CUstream stream) except -1
-    cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=*) except -1
-    cpdef int unpin(self, int64_t address, int64_t nbytes, object owner) except -1
-    cpdef int unpin_unused(self) except -1
-    cpdef int close(self) except -1

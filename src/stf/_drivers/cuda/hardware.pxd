@@ -13,8 +13,6 @@ cdef class HardwareDriver(QueueDriver):
     cdef Device gpu(self, int device)
     cdef int open(self, Device gpu) except -1
     cdef int distance(self, int source, int target) except -1
-    cpdef object link(self, int source, int target)
     cdef int close_devices(self) except -1
-    cpdef object fault(self)
     cdef int demand(self, cu.CUresult code, str call, int device) except -1
     cdef int note(self, cu.CUresult code, str call, int device) except -1

@@ -4,13 +4,12 @@ One is open from the start, the one that is current for who makes the driver, or
 calls about the host's memory need. A process that works on one of eight devices has nothing on the other seven.
 """
 
-from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda.devices cimport HOST, NEAR, Device, allow, check, close_device, error_of, is_sticky
-from stf._drivers.cuda.devices cimport link_rank, open_device, open_host_pool, open_peer, pop, push, report_loss
+from stf._drivers.cuda.devices cimport link_rank, open_device, open_host_pool, open_peer, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 

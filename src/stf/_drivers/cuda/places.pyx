@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda.devices cimport check, pop, push
+from stf._drivers.cuda.devices cimport check
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.streams cimport DeviceStream
 

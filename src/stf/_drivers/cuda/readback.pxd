@@ -11,8 +11,5 @@ cdef class ReadbackDriver(WorkerDriver):
     cdef int lanes[LANDINGS]  # whose copy lands here; -1 for nobody's
     cdef int64_t sequences[LANDINGS]  # of the event behind that copy
     cdef int uses[LANDINGS]  # of the stream, then
-    cpdef int begin_readback(self, int stream, int64_t address, int64_t nbytes) except -2
-    cpdef object end_readback(self, int landing, int64_t nbytes)
     cdef int find_landing(self) noexcept
     cdef bint is_landing(self) noexcept
-    cpdef int close(self) except -1

@@ -15,7 +15,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda.devices cimport Device, is_sticky, pop, push
+from stf._drivers.cuda.devices cimport is_sticky, pop, push
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.memory cimport free_pinned
 from stf._drivers.cuda.streams cimport DeviceStream, copy_through, leave

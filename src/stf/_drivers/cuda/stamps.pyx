@@ -12,14 +12,13 @@ evenly.
 
 from libc.math cimport isnan, NAN
 from libc.stdint cimport int64_t, uintptr_t
-from libcpp.vector cimport vector
 
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport push, restore
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.streams cimport DeviceStream
-from stf._drivers.queues cimport STAMP, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport STAMP, Op, Stream, make_op
 
 from bisect import bisect_left
 from collections import deque

@@ -3,7 +3,5 @@ from stf._drivers.cuda.streams cimport HostStream
 from stf._drivers.queues cimport Op, Stream
 
 cdef class WorkerDriver(CudaDriver):
-    cdef int perform(self, Stream stream, Op op) except -1
-    cdef int execute(self, Stream stream, Op op) except -1
     cdef int copy_now(self, what) except -1
     cdef int settle_pending(self, HostStream stream) except -1
