@@ -1,5 +1,6 @@
 from stf._support.sync cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
+from stf._engine cimport adoption
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet

@@ -98,6 +98,7 @@ def read_on_host(context, data):
         access.place = 0
     task.accesses = (access,)
     task.kind = "wait"
+    task.binds_late = True  # what it reads is there when it looks
     place_on_host(task)
     task.find_site_outside()
     engine: Engine = task.engine

@@ -42,6 +42,7 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
     place = HOST if context.on_cuda or data_place is None else data_place
     accesses = [part.read() if part.core.token else part.read(place) for part in parts]
     task = task_of_kind(context, "wait", accesses, "wait", "host")
+    task.binds_late = True  # what it reads is there when it looks
     with task:
         for part in parts:
             await_array(context.engine, part.core)

@@ -5,6 +5,7 @@ from stf._engine.task cimport TaskCore
 from stf._port.port cimport Port
 from stf._port.replicas cimport Replica
 from stf.interop.current cimport borrow
+from stf.tasks.late_arrays cimport store_new
 from stf.tasks.results cimport store_results
 from stf.tasks.views cimport view_at, views_to_fill
 
@@ -25,10 +26,12 @@ cdef class Body(QueuedBody):
     cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores  # its result goes nowhere
     cdef bint owes  # a result, since its code does not use all that it writes
+    cdef public object results  # `new_data.Results` of a function that returns new data; or None
     cdef object around  # makes a with-block that it runs in; or None
     cdef int prepare(self) except -1
     cdef object execute(self)
     cdef object work(self)
     cdef object work_alone(self)
+    cdef object store_made(self, list items)
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list argument_sources=*, bint owes=*)
