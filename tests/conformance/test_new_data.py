@@ -434,3 +434,40 @@ def test_containers_that_a_body_does_not_return():
         ]:
             with pytest.raises(stf.TaskFailedError, match=message):
                 found.numpy()
+
+
+# -- replayed functions ----------------------------------------------------------------------------------------------
+
+
+def test_a_replayed_call_leaves_alone_what_its_user_holds_of_the_last_ones(ctx):
+    @stf.replay
+    def program(x, s):
+        return scale(s, scale(2.0, x))
+
+    a = ctx.logical_data(A.copy(), write_back=False)
+    held = [program(a, float(k)) for k in range(7)]
+    for k, data in enumerate(held):
+        np.testing.assert_array_equal(data.numpy(), 2.0 * k * A)
+    assert "1 recordings" in program.explain()
+    assert len({id(data) for data in held}) == 7
+    last = None
+    for k in range(6):
+        last = program(a, float(k))  # the last one is dropped after the call
+        increment(a)
+    np.testing.assert_array_equal(last.numpy(), 2.0 * 5 * (A + 5))
+
+
+def test_replayed_calls_that_return_several_data(ctx):
+    @stf.replay
+    def program(x):
+        more, sums = split(x)
+        return {"more": more, "sums": [sums]}
+
+    a = ctx.logical_data(A.copy(), write_back=False)
+    held = []
+    for _ in range(5):
+        held.append(program(a))
+        increment(a)
+    for k, found in enumerate(held):
+        np.testing.assert_array_equal(found["more"].numpy(), A + k + 1)
+        np.testing.assert_allclose(found["sums"][0].numpy(), (A + k).sum(axis=1))

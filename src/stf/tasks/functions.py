@@ -18,6 +18,7 @@ from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
 from stf.tasks.annotations import inject
+from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.new_data import results_of
@@ -244,7 +245,7 @@ class TaskFunction:
                 fn = self.with_globals(fn)
             argument_sources = None if not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
-            if late is not None or self.kinds is not None or not runs_plainly(task, values):
+            if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
                 written = self.written(values)
                 if self.results is None or engine.scope.records:
