@@ -19,6 +19,7 @@ from stf.data.composite import CompositeData, register_data_interface
 from stf.data.events import Event
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
+from stf.data.mapping import map, reduce
 from stf.data.partitioned import DataPart, PartitionedData
 from stf.data.raw_view import view
 from stf.errors import (
@@ -109,6 +110,7 @@ __all__ = [
     "green_places",
     "hw_scope",
     "kernel",
+    "map",
     "mem",
     "null_partition",
     "par",
@@ -116,6 +118,7 @@ __all__ = [
     "placement",
     "plan",
     "progress",
+    "reduce",
     "reducer",
     "register_data_interface",
     "replay",

@@ -1,7 +1,9 @@
 """Tasks that return new data: shapes, types, errors, failures, recordings, and what is freed."""
 
+import dataclasses
 import gc
 import threading
+import typing
 
 import numpy as np
 import pytest
@@ -230,3 +232,242 @@ def test_many_threads():
         for number, values in found.items():
             np.testing.assert_array_equal(values, 2.0 * number * A)
         assert len(found) == 8
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def address(array):
+    return array.__array_interface__["data"][0]
+
+
+def test_what_a_body_returns_becomes_the_memory_of_new_data():
+    seen = {}
+
+    @stf.task
+    def make(a: stf.Read) -> stf.Like["a"]:  # noqa: F821
+        found = a + 1
+        seen["made"] = address(found)
+        return found
+
+    @stf.task
+    def look(a: stf.Read):
+        seen["read"] = address(a)
+        assert not a.flags.writeable
+
+    @stf.task
+    def change(a: stf.ReadWrite):
+        seen["written"] = address(a)
+        a += 1
+
+    with stf.context(devices="cpu") as ctx:
+        made = make(ctx.logical_data(A, write_back=False))
+        look(made), change(made)
+        np.testing.assert_array_equal(made.numpy(), A + 2)
+        before = ctx.statistics().allocations
+        np.testing.assert_array_equal(make(made).numpy(), A + 3)
+        assert ctx.statistics().allocations == before
+    assert seen["read"] == seen["written"]
+
+
+KEPT = np.ones((2, 3))
+
+
+@stf.task
+def kept(a: stf.Read) -> stf.Like["a"]:  # noqa: F821
+    return KEPT
+
+
+@stf.task
+def twice(a: stf.Read) -> tuple[stf.Like["a"], stf.Like["a"]]:  # noqa: F821
+    found = a + 1
+    return found, found
+
+
+@stf.task
+def view(a: stf.Read) -> stf.Like["a"]:  # noqa: F821
+    return (a + 1)[::-1]
+
+
+@stf.task
+def number(a: stf.Read) -> stf.Like["a"]:  # noqa: F821
+    return 3
+
+
+def test_arrays_that_others_have_are_copied(ctx):
+    a = ctx.logical_data(A, write_back=False)
+    found = kept.on("host")(a)
+    increment.on("host")(found)
+    np.testing.assert_array_equal(found.numpy(), np.full((2, 3), 2.0))
+    np.testing.assert_array_equal(KEPT, 1.0)
+    one, other = twice(a)
+    increment(one)
+    np.testing.assert_array_equal(one.numpy(), A + 2)
+    np.testing.assert_array_equal(other.numpy(), A + 1)
+    np.testing.assert_array_equal(view(a).numpy(), (A + 1)[::-1])
+    np.testing.assert_array_equal(number(a).numpy(), np.full((2, 3), 3.0))
+
+
+def late(name, latch=None):
+    """Return a task that makes new data when a latch is open."""
+
+    def body(a: stf.Read) -> stf.Like["a"]:  # noqa: F821
+        if latch is not None:
+            latch.wait(60)
+        return a + 1
+
+    return stf.task(body, name=name)
+
+
+def test_who_needs_the_memory_before_the_body_returns():
+    """Copies, tiles, kernels, with-blocks, recordings and other places get it at once; the body stores its result."""
+    with stf.context(devices="cpu:2") as ctx:
+        latch = threading.Event()
+        slow = late("slow", latch)
+        a = ctx.logical_data(A, write_back=False)
+        target = ctx.logical_data_empty(A.shape)
+        ctx.copy(slow(a), target)
+        elsewhere = scale.on(1)(2.0, slow.on(0)(a))
+        frozen = slow(a)
+        read = ctx.submit_task(scale, 1.0, slow(a))
+        tiled = slow(a)
+        tiles = tiled.tiles((1, 3))
+        increment(tiles[0, 0])
+        threading.Timer(0.05, latch.set).start()
+        np.testing.assert_array_equal(target.numpy(), A + 1)
+        np.testing.assert_array_equal(elsewhere.numpy(), 2 * (A + 1))
+        np.testing.assert_array_equal(read.numpy(), A + 1)
+        with ctx.freeze(frozen) as held:
+            np.testing.assert_array_equal(held.get(), A + 1)
+        del tiles
+        np.testing.assert_array_equal(tiled.numpy(), A + 1 + np.array([[1.0], [0.0]]))
+        ctx.check_state()
+
+
+def test_data_that_are_dropped_before_their_readers_have_run():
+    with stf.context(devices="cpu:2", workers=2) as ctx:
+        latch = threading.Event()
+        a = late("slow", latch)(ctx.logical_data(A, write_back=False))
+        chain = [late(str(i))(late(str(i))(a)) for i in range(20)]
+        gc.collect()
+        latch.set()
+        for data in chain:
+            np.testing.assert_array_equal(data.numpy(), A + 3)
+
+
+def test_failed_data_that_are_accepted_or_written_anew():
+    @stf.task
+    def fail(a: stf.Read) -> stf.Like["a"]:
+        raise ValueError("on purpose")
+
+    @stf.task
+    def write(x: stf.Write):
+        x[:] = 7
+
+    with stf.context(devices="cpu") as ctx:
+        a = ctx.logical_data(A, write_back=False)
+        accepted, healed = fail(a), fail(a)
+        with pytest.raises(ExceptionGroup, match="2 tasks failed"):
+            ctx.synchronize()
+        assert accepted.accept().numpy().shape == A.shape
+        write(healed)
+        np.testing.assert_array_equal(scale(1.0, healed).numpy(), np.full(A.shape, 7.0))
+
+
+# -- containers ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Halves:
+    low: stf.Like["a"]  # noqa: F821
+    high: stf.New["(m,k)->(m)"]  # noqa: F722
+
+
+class Pair(typing.NamedTuple):
+    low: stf.Like["a"]  # noqa: F821
+    high: stf.New["(m,k)->(m)"]  # noqa: F722
+
+
+@stf.task
+def as_dict(a: stf.Read) -> {"low": stf.Like["a"], "high": stf.New["(m,k)->(m)"]}:  # noqa: F722, F821
+    return {"high": a.sum(axis=1), "low": a + 1}
+
+
+@stf.task
+def as_fields(a: stf.Read) -> Halves:
+    return Halves(low=a + 1, high=a.sum(axis=1))
+
+
+@stf.task
+def as_pair(a: stf.Read) -> Pair:
+    return Pair(low=a + 1, high=a.sum(axis=1))
+
+
+def test_containers_of_results(ctx):
+    a = ctx.logical_data(A, write_back=False)
+    for found in (as_dict(a), vars(as_fields(a)), as_pair(a)._asdict()):
+        assert list(found) == ["low", "high"]
+        np.testing.assert_array_equal(found["low"].numpy(), A + 1)
+        np.testing.assert_array_equal(found["high"].numpy(), A.sum(axis=1))
+    assert isinstance(as_fields(a), Halves) and isinstance(as_pair(a), Pair)
+
+
+def test_containers_that_a_body_does_not_return():
+    @stf.task
+    def other_keys(a: stf.Read) -> {"low": stf.Like["a"]}:  # noqa: F821
+        return {"lower": a}
+
+    @stf.task
+    def one_for_two(a: stf.Read) -> Halves:
+        return a
+
+    @stf.task
+    def too_many(a: stf.Read) -> tuple[stf.Like["a"], stf.Like["a"]]:
+        return a, a, a
+
+    with stf.context(devices="cpu") as ctx:
+        a = ctx.logical_data(A, write_back=False)
+        for found, message in [
+            (other_keys(a)["low"], r"a dict with the keys \['low'\], got \['lower'\]"),
+            (one_for_two(a).low, "is to return a Halves, got ndarray"),
+            (too_many(a)[0], "is to return 2 results, got 3 results"),
+        ]:
+            with pytest.raises(stf.TaskFailedError, match=message):
+                found.numpy()
+
+
+# -- replayed functions ----------------------------------------------------------------------------------------------
+
+
+def test_a_replayed_call_leaves_alone_what_its_user_holds_of_the_last_ones(ctx):
+    @stf.replay
+    def program(x, s):
+        return scale(s, scale(2.0, x))
+
+    a = ctx.logical_data(A.copy(), write_back=False)
+    held = [program(a, float(k)) for k in range(7)]
+    for k, data in enumerate(held):
+        np.testing.assert_array_equal(data.numpy(), 2.0 * k * A)
+    assert "1 recordings" in program.explain()
+    assert len({id(data) for data in held}) == 7
+    last = None
+    for k in range(6):
+        last = program(a, float(k))  # the last one is dropped after the call
+        increment(a)
+    np.testing.assert_array_equal(last.numpy(), 2.0 * 5 * (A + 5))
+
+
+def test_replayed_calls_that_return_several_data(ctx):
+    @stf.replay
+    def program(x):
+        more, sums = split(x)
+        return {"more": more, "sums": [sums]}
+
+    a = ctx.logical_data(A.copy(), write_back=False)
+    held = []
+    for _ in range(5):
+        held.append(program(a))
+        increment(a)
+    for k, found in enumerate(held):
+        np.testing.assert_array_equal(found["more"].numpy(), A + k + 1)
+        np.testing.assert_allclose(found["sums"][0].numpy(), (A + k).sum(axis=1))

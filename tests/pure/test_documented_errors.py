@@ -257,6 +257,15 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "Context.map": {
         "TypeError": lambda w: w.ctx.map(3, [w.x]),
     },
+    "map": {
+        "TypeError": lambda w: stf.map(lambda x: None, [3]),
+        "ContextMismatchError": lambda w: stf.map(lambda x: None, [w.x, w.other.logical_data_zeros(3)]),
+    },
+    "reduce": {
+        "TypeError": lambda w: stf.reduce(lambda a, b: a, [w.x, w.x]),
+        "ValueError": lambda w: stf.reduce(lambda a, b: a, []),
+        "ContextMismatchError": lambda w: stf.reduce(lambda a, b: a, [w.x, w.other.logical_data_zeros(3)]),
+    },
     "Context.synchronize": {
         "TaskFailedError": lambda w: failed(w).synchronize(),
         "ExceptionGroup": lambda w: failed(w, KeyError()).synchronize(),

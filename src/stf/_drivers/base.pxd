@@ -23,6 +23,7 @@ cdef class Driver:
     cdef public int home
     cdef public bint shares_host
     cdef public bint runs_inline
+    cdef public bint adopts
     cdef public str name
     cdef public object stamps
     cdef public object values

@@ -51,6 +51,9 @@ class Driver:
     runs_inline : bool
         A body given in a with-block runs on the calling thread and must wait for its inputs; otherwise it only
         enqueues.
+    adopts : bool
+        Its copies read and write any array of NumPy's, and not only what it allocated: an array may be the memory of
+        data at a device.
     stamps : object or None
         Tells when work on a stream ran, where bodies only enqueue: ``put(stream)`` is a number for the time at which
         the stream gets here, ``collect()`` reads what there is by now, ``time_ns(stamp)`` is on

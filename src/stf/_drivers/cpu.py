@@ -35,6 +35,7 @@ class CpuDriver(QueueDriver):
         QueueDriver.__init__(self, device_count, workers)
         self.shares_host = shares_host
         self.runs_inline = True
+        self.adopts = not any(capacity or ())
         self.name = "cpu"
         self.memory = {}
         self.used = [0] * (device_count + 1)

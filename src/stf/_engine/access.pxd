@@ -16,6 +16,7 @@ cdef class Data:
     cdef readonly object engine  # whose it is
     cdef public Version version  # its state in the innermost scope
     cdef int64_t mark  # the claim that has it: twice in one task is one access
+    cdef public bint is_result  # a task makes it, and returns it
     cdef readonly bint token  # it has no content, and orders tasks
     cdef public bint released  # given up: its memory is not its own any more
     cdef public int tiles  # how many data it is cut into

@@ -1,5 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
+from stf._engine cimport adoption
 from stf._engine.copy_log cimport logged
 from stf._engine.access cimport Data, READ
 from stf._engine.eviction_order cimport STAYS, EvictionOrder, has_replica, outermost, rank_of, version_of

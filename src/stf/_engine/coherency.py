@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine import host_waits, shortages
+from stf._engine import adoption, host_waits, shortages
 from stf._engine.failures import Failure
 from stf._engine.versions import derived_outcome
 from stf.errors import OutOfMemoryError
@@ -144,7 +144,7 @@ class Coherency:
         try:
             if mode & READ and replica.state == INVALID:
                 self.fetch(data, version, replica)
-            elif not replica.has_memory():
+            elif not replica.has_memory() and not adoption.may_come_later(self.asking, data, replica, mode):
                 self.allocate(data, replica, slot)
             self.port.join(slot, replica.ready)
             if self.asking is not None:
@@ -207,6 +207,8 @@ class Coherency:
         before = self.waits.numbers
         slot = self.port.begin(source.place if outwards else target.place, self.waits, kind)
         try:
+            if not source.has_memory():  # a body is to return it still, which stores it here then
+                self.allocate(data, source, slot)
             if not target.has_memory():
                 self.allocate(data, target, slot)
                 before = joined(before, target.ready.numbers)
@@ -549,7 +551,7 @@ class Coherency:
                         order.add_partial(partial.replica)
                 for element in version.replicas if version.parent is None else ():
                     replica: Replica = element
-                    if replica.place == pool.place and replica.has_memory() and not replica.home:
+                    if replica.place == pool.place and replica.has_memory() and not (replica.home or replica.adopted):
                         found.append((replica.last_use, len(found), replica))
                 version = version.parent
         found.sort()
@@ -600,7 +602,7 @@ class Coherency:
         event = 0
         if self.scope.records:
             self.scope.free_later(replica)
-        elif replica.has_memory() and not replica.home:
+        elif replica.has_memory() and not (replica.home or replica.adopted):
             self.waits.clear()
             self.add_uses(version, replica, self.waits)
             before = self.waits.numbers
@@ -623,10 +625,11 @@ class Coherency:
             replica.state = INVALID
         if replica.position:
             pool.order.remove(replica)
-        replica.address = 0
-        replica.instance = None
-        replica.owner = None
-        replica.views = None
+        if not (replica.awaits_result or replica.adopted):  # else bodies may ask it for its array still
+            replica.address = 0
+            replica.instance = None
+            replica.owner = None
+            replica.views = None
         i: cython.Py_ssize_t
         for i in range(len(version.replicas)):
             if version.replicas[i] is replica:

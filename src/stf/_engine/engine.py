@@ -10,6 +10,7 @@ from __future__ import annotations
 import cython
 
 from stf._engine import (
+    adoption,
     claims,
     host_waits,
     initial_content,
@@ -427,6 +428,8 @@ class Engine(EngineState):
         rewritten: cython.longlong = 0
         waits = self.waits
         waits.clear()
+        if task.binds_late and (self.scope.records or not self.adopts):
+            task.binds_late = False
         task.writes = count
         replicas: list = self.free_lists.take(count)
         task.replicas = replicas
@@ -453,7 +456,11 @@ class Engine(EngineState):
             place: cython.int = affine if use.place == AFFINE else use.place
             task.remote |= place != affine
             replica = version.find(place)
-            if replica is None or not replica.has_memory() or (use.mode & READ and replica.state == INVALID):
+            if (
+                replica is None
+                or (use.mode & READ and replica.state == INVALID)
+                or (not replica.has_memory() and not adoption.may_wait(task, use, replica))
+            ):
                 missing = True
             else:
                 replica.pins += 1

@@ -55,10 +55,10 @@ def check_data(engine: Any, data: Any, used: list[int], pins: dict[int, int]) ->
         held = replica.pins >= expected if data.recorded else replica.pins == expected
         must(held, f"{label}: {replica} has {replica.pins} pins")
         must(
-            replica.state == INVALID or replica.address or replica.instance is not None,
+            replica.state == INVALID or replica.address or replica.instance is not None or replica.awaits_result,
             f"{label}: {replica} is nowhere",
         )
-        if not replica.home and (replica.address or replica.instance is not None):
+        if not (replica.home or replica.adopted) and (replica.address or replica.instance is not None):
             used[replica.place] += replica.layout.nbytes
             check_rank(engine.coherency, version, replica, replica in partials)
     for events in (version.writers, version.readers):

@@ -1,6 +1,8 @@
 from stf._support.sync cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
-from stf._engine.access cimport READ, RW, WRITE, Data
+from stf._engine cimport adoption
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
+from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, Replica
 from stf._port.port cimport COMPUTE, HOST

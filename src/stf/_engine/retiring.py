@@ -10,7 +10,7 @@ import time
 
 import cython
 
-from stf._engine import host_waits, parts, recording_caches, reductions, thread_turns, tiles
+from stf._engine import adoption, host_waits, parts, recording_caches, reductions, thread_turns, tiles
 from stf._engine.failures import Failure
 from stf._engine.host_waits import Pause
 from stf._support.sync import Gate
@@ -372,6 +372,7 @@ def accept(engine: EngineState, data: Data):
     if version.outcome is not None and version.outcome.failed() is not None:
         version.outcome.failed().accept()
     version.outcome = None
+    adoption.forget_result(version)
     if version.valid == 0 and data.home is not None:
         engine.coherency.own(version, data.home)
 

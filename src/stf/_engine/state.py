@@ -26,7 +26,7 @@ class EngineState:
         self.dropped, self.deferred, self.orphans, self.dropped_tiles, self.readers = [], [], {}, {}, []
         self.failures = self.coherency.failures = []
         self.last_open = self.observer = self.closed = self.arrays = None
-        self.validate = self.watches = self.wants_finite = self.blocking = self.has_dropped = False
+        self.validate = self.watches = self.wants_finite = self.blocking = self.has_dropped = self.adopts = False
         self.gathering = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
         self.caches, self.kinds = (), KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0

@@ -91,6 +91,7 @@ cdef class TaskCore:
     cdef int writes  # how many data it writes, if it reads none
     cdef public bint outside_recordings  # it is no part of a recording, wherever it runs
     cdef public bint blocks_caller  # its body runs on a CPU where it stands
+    cdef public bint binds_late  # its body gets its arrays when it runs: replicas may have no memory before
     cdef public bint is_single_launch  # of a recording that looked after failures itself
     cdef readonly bint remote  # some data is elsewhere than where the task runs
     cdef TaskCore before  # the open task that began before it,

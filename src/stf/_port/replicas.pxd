@@ -34,6 +34,8 @@ cdef class Replica:
     cdef readonly bint home
     cdef public bint pinned
     cdef readonly int state
+    cdef public bint awaits_result  # its memory is to be the array that a queued body returns; see `_engine.adoption`
+    cdef public bint adopted  # its memory is such an array, which goes with its last user
     cdef bint left  # invalid, and `ready` is after all that used it
     cdef readonly int pins
     cdef readonly int position  # in the order of eviction at its place; 0 for none

@@ -152,6 +152,7 @@ class Replica:
         other.address = self.address
         other.instance = self.instance
         other.owner = self.owner
+        other.adopted = self.adopted
         other.pins = 1
         if self.views is None:
             self.views = {}

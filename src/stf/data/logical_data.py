@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from stf._engine.access import DataHandle, accumulate_access, shared
+from stf._engine.access import DataHandle, accumulate_access, handle_type, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
 from stf._support.completion import Shown
@@ -624,6 +624,9 @@ class LogicalData(Shown, Scalar, DataHandle):
         expression = value if isinstance(value, Expression) else Value(itself, value)
         assign(self.context, self, expression)
         return self
+
+
+handle_type.append(LogicalData)
 
 
 def view_for_host(replica: Any, library: str | None) -> Any:

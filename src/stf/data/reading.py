@@ -29,8 +29,9 @@ def wait(context, data, *, data_place=None, arrays=None):
 
     Parameters
     ----------
-    data : LogicalData or CompositeData
-        The data to wait for; nothing else is waited for.
+    data : LogicalData, CompositeData or container
+        The data to wait for; nothing else is waited for. A list, tuple, dict or dataclass of data gives one of what is
+        returned for each; other values in it stay.
     data_place : DataPlace, optional
         Where to read it; host memory by default.
     arrays : str, optional
@@ -53,7 +54,7 @@ def wait(context, data, *, data_place=None, arrays=None):
     TaskStateError
         It is called inside a task or a recording.
     TypeError
-        It is no logical data.
+        It is no logical data, and contains none.
     ContextMismatchError
         Data belong to another context.
     ContextClosedError
@@ -98,6 +99,7 @@ def read_on_host(context, data):
         access.place = 0
     task.accesses = (access,)
     task.kind = "wait"
+    task.binds_late = True  # what it reads is there when it looks
     place_on_host(task)
     task.find_site_outside()
     engine: Engine = task.engine

@@ -21,7 +21,8 @@ from stf.places.table import current_device_code, data_place_code
 from stf.tasks import handles, host_task
 from stf.tasks.annotations import Stream
 from stf.tasks.checks import check_errors, must_be_open, must_be_outside, must_not_be_in_a_body, task_of_kind
-from stf.tasks.task import ContextCore
+from stf.tasks.task import ContextCore, Task
+from stf.values.containers import Container, join, split
 
 HOST = DataPlace("host")
 
@@ -29,7 +30,9 @@ HOST = DataPlace("host")
 def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | None, arrays: str | None) -> Any:
     """Return what `wait` does where it is not as simple as it mostly is."""
     if not isinstance(data, (LogicalData, CompositeData)):
-        raise TypeError(f"wait takes logical data, got {type(data).__name__}")
+        kind, what, items = container_of(data, "wait")
+        found = [wait_in_general(context, item, data_place, arrays) if has_data(item) else item for item in items]
+        return join(kind, what, found)
     whole = isinstance(data, CompositeData)
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
@@ -42,6 +45,7 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
     place = HOST if context.on_cuda or data_place is None else data_place
     accesses = [part.read() if part.core.token else part.read(place) for part in parts]
     task = task_of_kind(context, "wait", accesses, "wait", "host")
+    task.binds_late = True  # what it reads is there when it looks
     with task:
         for part in parts:
             await_array(context.engine, part.core)
@@ -50,6 +54,25 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
         result = data.rebuild(results) if isinstance(data, CompositeData) else results[0]
     check_errors(context)
     return result
+
+
+def container_of(value: Any, what: str) -> Container:
+    """Return a container that has data in parts; TypeError for anything else."""
+    wanted = f"{what} takes logical data, or a list, tuple, dict or dataclass of these"
+    if isinstance(value, Task):
+        raise TypeError(f"{wanted}, got the handle of task {value.label()}; wait for that with result()")
+    container = split(value) if has_data(value) else None
+    if container is None:
+        raise TypeError(f"{wanted}, got {type(value).__name__}")
+    return container
+
+
+def has_data(value: Any) -> bool:
+    """Return whether a value is data, or contains some; the handle of a task counts, so that it is refused."""
+    if isinstance(value, (LogicalData, CompositeData, Task)):
+        return True
+    container = split(value)
+    return container is not None and any(has_data(item) for item in container.items)
 
 
 def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlace | None, library: str) -> Any:
@@ -127,7 +150,10 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     [4. 4.] [9. 9.]
     """
     if not isinstance(data, (LogicalData, CompositeData)):
-        raise TypeError(f"wait_async takes logical data, got {type(data).__name__}")
+        kind, what, items = container_of(data, "wait_async")
+        return join(
+            kind, what, [await wait_async(context, item, arrays=arrays) if has_data(item) else item for item in items]
+        )
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
         check_mine(context.engine, part)

@@ -9,8 +9,8 @@ import cython
 import numpy as np
 
 from stf import config
-from stf.errors import ContextClosedError, GraphClosedError
-from stf.graphs.returned_data import given, hold
+from stf.errors import CaptureError, ContextClosedError, GraphClosedError
+from stf.graphs.returned_data import given, hold, in_use
 from stf.tasks.placing import wanted
 from stf.values.containers import is_container
 from stf.values.params import is_of_parameters
@@ -173,11 +173,23 @@ def again(like, values):
     result = entry.result
     held = None if result is None else hold(entry.graph, result)
     try:
+        others = None if held is None else in_use(result, entry.first_data)
+        if others:
+            return launched_apart(entry, others, values)
         entry.graph.launch_with(context, values)
         return None if result is None else given(result)
     finally:
         if held is not None:
             held.close()
+
+
+def launched_apart(entry, others, values):
+    """Replay a call with other data for what its user holds of the last one, and return these."""
+    try:
+        entry.graph.launch(others, **(values or {}))
+    except CaptureError as error:
+        raise GraphClosedError(str(error)) from error  # the call is looked at as a whole
+    return given(entry.result, {old.core.id: new for old, new in others.items()})
 
 
 def is_like_content(cell, kind, known):

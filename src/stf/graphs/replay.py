@@ -100,8 +100,8 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     not seen. ``STF_VALIDATE=1`` runs the function at each call and compares what it submits; of a body that was
     recorded on a device, also how much it puts on its stream.
 
-    **Results.** Every call returns the same objects as the recorded call. Data that the function makes hold what the
-    last call computed.
+    **Results.** Every call returns the same objects as the recorded call, except for data that the function makes. If
+    somebody holds these, a call makes other data and returns them, so that what you hold does not change.
 
     A function that reads the time, the environment, or the random state of NumPy or Python runs without recording,
     which is logged once. Python code of the function that is no task runs only when it is recorded. A call that raises
@@ -236,9 +236,14 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         if given is not None and not config.validate:
             self._remember(context, entry, bound.arguments, given)
         held = returned_data.hold(graph, result)
+        others = returned_data.in_use(result, entry.first_data)
         try:
-            graph.launch(**given_in(entry.key, bound.arguments))
-            return returned_data.given(result)
+            graph.launch(others, **given_in(entry.key, bound.arguments))
+            return returned_data.given(result, {old.core.id: new for old, new in others.items()})
+        except CaptureError as error:
+            if not others:
+                raise
+            entry.reason = f"not replayed while you hold what a call returned: {error}"
         except GraphClosedError:
             must_be_open(context)
             if context.engine.ending:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import copy
+import dataclasses
+from collections.abc import Collection, Mapping
 from typing import Any
 from weakref import ref
 
 from stf._engine.access import DataHandle
+from stf.data.logical_data import new_handle
 from stf.data.registry import handle_of
 from stf.tasks.task import Task
 from stf.values.containers import Container, join, split
+
+NOTHING: Mapping[Any, Any] = {}
 
 
 class KeptData:
@@ -33,11 +38,23 @@ def kept(value: Any, held: Collection[Any], around: tuple[int, ...] = ()) -> Any
     if isinstance(value, DataHandle):
         return KeptData(value) if value.core in held else value
     is_named = issubclass(kind, tuple) and hasattr(kind, "_make")
-    container = split(value) if kind in (dict, list, tuple) or is_named else None
+    is_fields = dataclasses.is_dataclass(kind)
+    container = split(value) if kind in (dict, list, tuple) or is_named or is_fields else None
     if container is None or id(value) in around:
         return value
     items = [kept(item, held, (*around, id(value))) for item in container.items]
-    return container._replace(items=items) if any(map(is_kept, items)) else value
+    if not any(map(is_kept, items)):
+        return value
+    what = (without_fields(value, container.what[1]), container.what[1]) if is_fields else container.what
+    return container._replace(what=what, items=items)
+
+
+def without_fields(value: Any, names: list[str]) -> Any:
+    """Return a copy of a dataclass that holds nothing."""
+    found = copy.copy(value)
+    for name in names:
+        object.__setattr__(found, name, None)
+    return found
 
 
 def is_kept(value: Any) -> bool:
@@ -45,13 +62,31 @@ def is_kept(value: Any) -> bool:
     return isinstance(value, (KeptData, Container))
 
 
-def given(value: Any) -> Any:
-    """Return the result of a call, of what is kept: the same handles while somebody has them, else others."""
+def given(value: Any, others: Mapping[Any, Any] = NOTHING) -> Any:
+    """Return the result of a call, of what is kept; `others` are handles of data that the launch has made instead."""
     if isinstance(value, KeptData):
-        return handle_of(value.core.engine, value.core)
+        other = others.get(value.core.id)
+        return handle_of(value.core.engine, value.core) if other is None else other
     if not isinstance(value, Container):
         return value
-    return join(value.kind, value.what, [given(item) for item in value.items])
+    return join(value.kind, value.what, [given(item, others) for item in value.items])
+
+
+def in_use(value: Any, first_data: int) -> dict[Any, Any]:
+    """Return handles of data that the recorded call has made, and that somebody has still, with new data for each.
+
+    The next launch would change what its user holds. So it makes the others, in place of these.
+    """
+    found: dict[Any, Any] = {}
+    for item in value.items if isinstance(value, Container) else (value,):
+        if isinstance(item, Container):
+            found |= in_use(item, first_data)
+        elif isinstance(item, KeptData) and item.core.id > first_data and not item.core.token:
+            core = item.core
+            handle = None if core.given is None else core.given()
+            if handle is not None and core.home is None and core.linked is None and core.parent is None:
+                found[handle] = new_handle(core.engine, core.layout.packed(), core.name)
+    return found
 
 
 def hold(graph: Any, result: Any) -> Any:

@@ -66,6 +66,11 @@ def numpy_view(replica: Any, writeable: bool) -> Any:
         layout = replica.layout
         if layout.interface is not None:
             view = layout.interface.view(replica.instance)
+        elif replica.adopted:
+            view = replica.owner
+            if not writeable:
+                view = view.view()
+                view.flags.writeable = False
         elif (given := replica.data.engine.root.values) is not None:
             view = view_without_values(replica, given)
         else:

@@ -3,6 +3,7 @@ from stf._engine.engine cimport Engine
 from stf._engine.queued_bodies cimport QueuedBody
 from stf._engine.task cimport TaskCore
 from stf.interop.current cimport borrow
+from stf.tasks.late_arrays cimport store_new
 from stf.tasks.results cimport store_results
 from stf.tasks.views cimport view_at, views_to_fill
 
@@ -23,8 +24,10 @@ cdef class Body(QueuedBody):
     cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores  # its result goes nowhere
     cdef bint owes  # a result, since its code does not use all that it writes
+    cdef public object results  # `new_data.Results` of a function that returns new data; or None
     cdef object around  # makes a with-block that it runs in; or None
     cdef object work(self)
     cdef object work_alone(self)
+    cdef object store_made(self, list items)
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list argument_sources=*, bint owes=*)

@@ -68,6 +68,10 @@ class Body(QueuedBody):
         if self.late is not None:
             self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
+        if self.results is not None:
+            items = self.results.items_in(result, self.fn)
+            result = None  # so that the list alone holds what was returned
+            return self.store_made(items)
         if (result is not None or self.owes) and not self.ignores:
             store_results(result, self.written, self.fn, self.args, self.owes)
         elif self.late is not None:
@@ -75,6 +79,13 @@ class Body(QueuedBody):
         if self.late is not None and self.written:
             self.check_containers(given)
         return None
+
+    def store_made(self, items):
+        """Store the new data that the function returned."""
+        name = getattr(self.fn, "__name__", "body")
+        if len(items) != len(self.written):
+            raise ValueError(f"task '{name}' returned {len(items)} results for {len(self.written)} new data")
+        store_new(items, self.written, name)
 
     def check_containers(self, given):
         """Raise TypeError if something took the place of an array in a container whose arrays are written."""
@@ -99,6 +110,7 @@ class Body(QueuedBody):
         self.copy_to(body)
         body.fn, body.kinds, body.written, body.to_fill = self.fn, self.kinds, self.written, self.to_fill
         body.late, body.ignores, body.owes, body.around = self.late, self.ignores, self.owes, self.around
+        body.results = self.results
         body.argument_sources, body.data = self.argument_sources, self.data
         body.args = self.args
         for argument in self.args:

@@ -6,7 +6,10 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
-from stf.tasks.bodies cimport make_body
+from stf._port.replicas cimport Layout, Replica
+from stf.tasks.late_arrays cimport late_view, result_slot
+from stf.tasks.arguments cimport Parameter, check_params, gives_accesses, is_plain
+from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
@@ -18,6 +21,11 @@ from stf.tasks.views cimport library_of, source_of, sources_of, view_of, views_b
 
 cdef extern from *:
     """
+    /* What __new__ of a type makes, without looking for it. */
+    static PyObject *stf_new(PyObject *type, PyObject *nothing) {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
+    }
+
     /* A call with what a list holds, of which no tuple is made. */
     static PyObject *stf_call_with(PyObject *callable, PyObject *values) {
         return PyObject_Vectorcall(callable, ((PyListObject *)values)->ob_item, PyList_GET_SIZE(values), NULL);
@@ -46,12 +54,16 @@ cdef extern from *:
     """
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
     Py_ssize_t PyVectorcall_NARGS(size_t count)
+    object stf_new(object kind, tuple nothing)
     object stf_call_with(object callable, list values)
     object stf_referent(object reference)
     void stf_use_vectorcall(object function, vectorcallfunc* pointer)
 
 cdef object TOKEN
 cdef object JAX_COPY
+cdef list HANDLE_TYPE
+cdef tuple NO_ARGUMENTS
+cdef list tensors_made
 
 cdef class TaskFunction:
     cdef vectorcallfunc vectorcall  # what Python calls
@@ -81,11 +93,17 @@ cdef class TaskFunction:
     cdef bint has_elements  # a parameter says their type
     cdef bint is_checked
     cdef list kinds
+    cdef list kinds_of_all  # with those of new data, for bodies that are recorded; or None
+    cdef list likes  # the positions of parameters that new data are like; None where it is not as simple
+    cdef bint returns_one  # new data, and no container of them
+    cdef bint binds_late  # its bodies can get NumPy's arrays when they run
     cdef int given  # parameters that a call has arguments for; those of new data come after them
     cdef object results  # new data that calls return; or None
     cpdef object call(self, object context, Task task, list values, dict kwargs)
     cdef object make_results(self, object context, Task task, list values)
-    cdef object context_of(self, list values)
+    cdef list layouts_like(self, list values)
+    cdef Engine engine_of(self, object context, list values)
+    cdef object late_array(self, Task task, int index, int position)
     cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
     cdef TaskFunction for_accesses(self, list values)
@@ -105,21 +123,9 @@ cdef class TaskFunction:
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 cdef object check_context(object context, object core)
-cdef bint gives_accesses(list parameters, list values) except -1
-cdef bint is_plain(object value) except -1
-cdef int check_params(Engine engine, list values, list kinds) except -1
+cdef bint is_of_numpy(Engine engine, TaskCore task) except -1
+cdef object new_handle(Data core)
 
 cdef class BoundTaskFunction:
     cdef readonly TaskFunction function
     cdef readonly object instance
-
-cdef class Parameter:
-    cdef readonly str name
-    cdef readonly int mode
-    cdef readonly str kind
-    cdef readonly object op
-    cdef readonly object library
-    cdef readonly object element
-    cdef readonly bint takes_any
-    cdef readonly bint optional
-

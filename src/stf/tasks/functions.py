@@ -11,44 +11,28 @@ import types
 import cython
 
 from stf._engine import host_waits, outcomes
-from stf._engine.access import accumulate_access
+from stf._engine.access import accumulate_access, handle_type
 from stf._support.arguments import name_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
 from stf.tasks.annotations import inject
+from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.new_data import results_of
-from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
-from stf.values.conditions import Expression
-from stf.values.containers import data_in, is_container, is_object_of_data, items_of, split
-from stf.values.params import refuse_hidden, refuse_reachable, with_params
+from stf.tasks.parameters import mode_of_accesses, modes_in, read_annotation
+from stf.values.containers import data_in, is_container, is_object_of_data, split
 from stf.values.parts import Parts, leaves, libraries
 
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
+HANDLE_TYPE: list = handle_type
+NO_ARGUMENTS: tuple = ()
+tensors_made: list = adapters.tensors_made
 FIXED = ("device", "host", "auto")  # kinds of places that are known by a number or a word
 MOST_VARIANTS = 1024  # of a function, at places of different numbers
-
-
-class Parameter:
-    """One parameter of a task function: its access mode, or 0; `optional` where None does for data.
-
-    `library` is that of its arrays, `element` the type of their elements; None for any. It `takes_any` access if it has
-    no annotation, and this call's argument is one.
-    """
-
-    def __init__(self, name, kind, mode=0, op=None, library=None, optional=False, element=None):
-        self.optional = optional
-        self.name = name
-        self.kind = kind
-        self.mode = mode
-        self.op = op
-        self.library = library
-        self.element = element
-        self.takes_any = False
 
 
 class TaskFunction:
@@ -75,7 +59,8 @@ class TaskFunction:
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.holds = self.closes or self.wraps or may_reach_arrays(fn)
-        self.taken = self.by_modes = self.results = None
+        self.taken = self.by_modes = self.results = self.kinds_of_all = self.likes = None
+        self.binds_late = self.returns_one = False
         self.runs, self.owes, self.given = fn, False, 0
         if not self.wraps:
             modes: list = []
@@ -150,7 +135,8 @@ class TaskFunction:
             copy.vectorcall = self.vectorcall
         copy.parameters, copy.given, copy.results = self.parameters, self.given, self.results
         copy.signature = self.signature
-        copy.kinds = self.kinds
+        copy.kinds, copy.kinds_of_all = self.kinds, self.kinds_of_all
+        copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
         copy.positional = self.positional
         copy.accessed = self.accessed
         copy.takes_task, copy.movable = self.takes_task, self.movable
@@ -179,22 +165,49 @@ class TaskFunction:
 
     def make_results(self, context, task, values):
         """Submit a task that writes new data; return these."""
+        i: cython.int
         given: list = values[: self.given]
-        for parameter, value in zip(self.parameters, given, strict=False):
-            if cython.cast(Parameter, parameter).mode and not isinstance(value, (DataHandle, Access)):
-                self.add_container([], parameter, value)  # which raises for what is no data
-        if context is None:
-            context = self.context_of(given)
-        made = self.results.make(context, self.symbol, self.parameters, given)
-        self.submit(context, task, given + made)
-        return self.results.given(made)
+        layouts: list = self.layouts_like(given) if self.likes is not None else None
+        if layouts is None:
+            for parameter, value in zip(self.parameters, given, strict=False):
+                if cython.cast(Parameter, parameter).mode and not isinstance(value, (DataHandle, Access)):
+                    self.add_container([], parameter, value)  # which raises for what is no data
+            layouts = self.results.layouts(self.symbol, self.parameters, given)
+        engine = self.engine_of(context, given)
+        made: list = []
+        for i in range(len(layouts)):
+            core: Data = engine.new_data(layouts[i], None, False)
+            core.is_result = True
+            made.append(new_handle(core))
+            given.append(made[i])
+        self.submit(context, task, given)
+        for i in range(len(made)):
+            cython.cast(DataHandle, made[i]).core.is_result = False
+        return made[0] if self.returns_one else self.results.given(made)
 
-    def context_of(self, values):
-        """Return the context of the first data among arguments."""
+    def layouts_like(self, values):
+        """Return the layouts of new data that are like arguments; None where one is no packed array."""
+        found = []
+        for position in self.likes:
+            value = values[position]
+            if not isinstance(value, DataHandle):
+                return None
+            layout: Layout = cython.cast(DataHandle, value).core.layout
+            if layout is None or layout.library is not None or layout.interface is not None:
+                return None
+            found.append(layout.packed())
+        return found
+
+    def engine_of(self, context, values):
+        """Return the engine of a context, or of the first data among arguments."""
+        if context is not None:
+            owner: ContextCore = context
+            return owner.engine
+        for value in values:
+            if isinstance(value, DataHandle):
+                return cython.cast(DataHandle, value).core.engine
         for data in data_in(values):
-            known: DataHandle = data
-            engine = cython.cast("Engine", known.core.engine)
-            return check_context(stf_referent(engine.context) if cython.compiled else engine.context(), known.core)
+            return cython.cast(DataHandle, data).core.engine
         raise self.without_data()
 
     def submit(self, context, task, values):
@@ -224,16 +237,22 @@ class TaskFunction:
             check_params(engine, values, self.kinds)
             self.refuse_arrays(task, values)
         body = None
+        if self.binds_late and shapes is None and engine.adopts:
+            task.binds_late = is_of_numpy(engine, task)
         try:
             begin_body(task, fn if self.movable else None)
             if self.reads and not task.runs_in_call:
                 fn = self.with_globals(fn)
             argument_sources = None if not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
-            if late is not None or self.kinds is not None or not runs_plainly(task, values):
+            if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
                 written = self.written(values)
-                body = make_body(task, fn, values, written, self.kinds, late, argument_sources, self.owes)
+                if self.results is None or engine.scope.records:
+                    body = make_body(task, fn, values, written, self.kinds_of_all, late, argument_sources, self.owes)
+                else:
+                    body = make_body(task, fn, values[: self.given], written, self.kinds, late, None, self.owes)
+                body.results = self.results
         except TaskFailedError as error:
             take_back(task)
             return outcomes.skip(engine, task, error)
@@ -400,7 +419,11 @@ class TaskFunction:
             parameter = cython.cast(Parameter, self.parameters[i])
             if parameter.mode:
                 lib = parameter.library or shared
-                if shapes is None or i not in shapes:
+                if task.binds_late and (value := self.late_array(task, first, i)) is not None:
+                    first += 1
+                    if i < self.given:
+                        late = [i] if late is None else [*late, i]
+                elif shapes is None or i not in shapes:
                     value = view_of(task, first, lib)
                     if argument_sources is not None and value is not TOKEN:
                         argument_sources.append(source_of(task, first, lib, i))
@@ -431,6 +454,15 @@ class TaskFunction:
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = inject(parameter.kind, task)
         return late
+
+    def late_array(self, task, index, position):
+        """Return what stands for the array of an access until the body runs; None where the array is there."""
+        replica: Replica = task.replica_at(index)
+        if replica is None or not replica.awaits_result:
+            return None
+        if position < self.given:
+            return late_view(replica, task.joined_mode(index) != READ)
+        return result_slot(replica, cython.cast("Engine", task.engine).gate)
 
     def run_plainly(self, engine, task, fn, values):
         """Run a body that is no more than a call, on the task's stream; see `running.run_now`."""
@@ -607,14 +639,17 @@ class TaskFunction:
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.movable = not any(kind in ("stream", "task") for _, kind in kinds)  # to another thread, before it runs
         self.given = len(parameters)
+        self.kinds_of_all = self.kinds
         self.results = results_of(fn, self.symbol)
         if self.results is not None:
             parameters += [Parameter(f"result {i}", "result", WRITE) for i in range(len(self.results.parts))]
-            self.kinds = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
+            self.kinds_of_all = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
+            self.likes, self.returns_one = self.results.likes(parameters), self.results.kind == "one"
         self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.has_elements = any(mine.element is not None for mine in parameters)
         named = {mine.library for mine in parameters if mine.library is not None}
-        self.library = self.arrays_of or (named.pop() if len(named) == 1 else None)
+        self.library = self.arrays_of or (next(iter(named)) if len(named) == 1 else None)
+        self.binds_late = self.movable and all(lib in (None, "numpy") for lib in (self.arrays_of, *named))
         self.parameters = parameters
         self.look_for_lost_results()
 
@@ -685,58 +720,21 @@ def check_context(context, core):
     return context
 
 
-def gives_accesses(parameters, values):
-    """Return whether arguments of parameters without an annotation are accesses."""
-    i: cython.int
-    for i in range(len(values)):
-        value = values[i]
-        parameter = cython.cast(Parameter, parameters[i])
-        if parameter.mode or value is None or type(value) is float or type(value) is int:
-            continue
-        if is_access(value) or (parameter.kind in ("*", "**") and any(map(is_access, items_of(value)))):
-            return True
-    return False
-
-
-def is_plain(value):
-    """Return whether an argument is no data, nor made of data."""
-    return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
-
-
-def remedy_for(value):
-    """Return what to do about data where a parameter has no access mode."""
-    if isinstance(value, Expression):
-        return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
-    return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"
-
-
-def check_params(engine, values, kinds):
-    """Raise for parameters of a graph among a task's arguments where no graph is, or where they are hidden."""
-    i: cython.int
-    for i in range(len(values)):
-        kind = type(values[i])
-        if kind is float or kind is int or isinstance(values[i], DataHandle):
-            continue
-        for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
-            if isinstance(item, Asked):
-                item.must_be_recorded()
-        if engine.scope.runs_once:
-            continue
-        if kinds is not None and kinds[i][1] in ("*", "**"):
-            values[i] = with_params(values[i])
-        if not isinstance(values[i], Asked):
-            refuse_hidden((values[i],))
-            if engine.scope.patient:
-                refuse_reachable(values[i])
-    return 0
-
-
-def refuse_container(task_name, parameter_name):
-    """Raise for several data in one parameter that JAX arrays are to be written through."""
-    raise TypeError(
-        f"parameter '{parameter_name}' of task '{task_name}' holds several data, and JAX arrays are written by what "
-        "the body returns; pass each as a parameter of its own"
+def is_of_numpy(engine: Engine, task: TaskCore):
+    """Return whether the arrays of a task are NumPy's in host memory, and its body runs later."""
+    return (
+        (engine.arrays is None or engine.arrays == "numpy")
+        and not tensors_made[0]
+        and not engine.place(task.where).enqueues
     )
+
+
+def new_handle(core):
+    """Return what the user holds of new data."""
+    kind = HANDLE_TYPE[0]
+    handle: DataHandle = stf_new(kind, NO_ARGUMENTS) if cython.compiled else kind.__new__(kind)
+    handle.core = core
+    return handle
 
 
 class BoundTaskFunction:

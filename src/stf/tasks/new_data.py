@@ -9,8 +9,10 @@ need no rule of their own.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
+import sys
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,11 +20,14 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import Access, DataHandle
+from stf._port.replicas import Layout
 from stf.interop.dtypes import dtype_of
+from stf.interop.memory import c_strides
 from stf.tasks.annotations import resolve_annotation
 
 __all__ = ["Like", "New", "Results", "results_of"]
 
+MOST_KNOWN = 64  # shapes and types of arguments, of a function
 NOTATION = re.compile(r"\s*(\([^()]*\)(?:\s*,\s*\([^()]*\))*)?\s*->\s*\(([^()]*)\)\s*")
 
 
@@ -35,20 +40,20 @@ class _Result:
     def __repr__(self) -> str:
         return self.text
 
-    def make(self, context: Any, label: str, named: dict[str, Any]) -> Any:
-        """Return new data, for arguments that are data, by the names of their parameters."""
+    def layout(self, label: str, named: dict[str, Any]) -> Layout:
+        """Return how new data lie, for arguments that are data, by the names of their parameters."""
         raise NotImplementedError
 
 
 class _Like(_Result):
-    def make(self, context: Any, label: str, named: dict[str, Any]) -> Any:
+    def layout(self, label: str, named: dict[str, Any]) -> Layout:
         model = named.get(self.shape)
         if model is None:
             raise TypeError(
                 f"task '{label}' returns {self.text}, and has no argument {self.shape!r} of one array; it has "
                 f"{sorted(named) or 'none'}"
             )
-        return context.logical_data_empty(model.shape, self.dtype or model.dtype)
+        return layout_for(model.shape, self.dtype or model.dtype)
 
 
 class _Dimensions(_Result):
@@ -67,7 +72,7 @@ class _Dimensions(_Result):
         if unknown:
             raise TypeError(f"{text}: dimension {unknown[0]!r} of the result is that of no argument")
 
-    def make(self, context: Any, label: str, named: dict[str, Any]) -> Any:
+    def layout(self, label: str, named: dict[str, Any]) -> Layout:
         if len(named) != len(self.inputs):
             raise ValueError(
                 f"task '{label}' returns {self.text}, for {len(self.inputs)} arguments that are data, and got "
@@ -89,11 +94,11 @@ class _Dimensions(_Result):
                         f"task '{label}' ({self.notation}): {name} has {extent} along {dimension!r}, and {what}"
                     )
         shape = tuple([int(name) if name.isdigit() else extents[name][0] for name in self.shape])
-        return context.logical_data_empty(shape, self.dtype or dtype_for(named))
+        return layout_for(shape, self.dtype or dtype_for(named))
 
 
 class _Computed(_Result):
-    def make(self, context: Any, label: str, named: dict[str, Any]) -> Any:
+    def layout(self, label: str, named: dict[str, Any]) -> Layout:
         wanted = [name for name in inspect.signature(self.shape).parameters if name not in named]
         if wanted:
             raise TypeError(
@@ -101,8 +106,8 @@ class _Computed(_Result):
                 f"are data, by their names: {', '.join(named) or 'there are none'}"
             )
         names = inspect.signature(self.shape).parameters
-        shape = self.shape(**{name: named[name] for name in names})
-        return context.logical_data_empty(shape, self.dtype or dtype_for(named))
+        shape = extents_of(self.shape(**{name: named[name] for name in names}), label, self.text)
+        return layout_for(shape, self.dtype or dtype_for(named))
 
 
 def dimensions_in(text: str) -> tuple[str, ...]:
@@ -194,13 +199,26 @@ New: Any = _News()
 
 
 class Results:
-    """What calls of a function return: one new data, or a tuple of them."""
+    """What calls of a function return: one new data, or a container of them.
 
-    def __init__(self, parts: Sequence[_Result], is_tuple: bool) -> None:
-        self.parts, self.is_tuple = parts, is_tuple
+    `kind` is "one", "tuple", "dict", or "fields" of a dataclass or named tuple; `what` are the keys of a dict, or the
+    class and the names of its fields.
+    """
 
-    def make(self, context: Any, label: str, parameters: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-        """Return new data for a call with these values of the parameters.
+    def __init__(self, kind: str, what: Any, parts: Sequence[_Result]) -> None:
+        self.kind, self.what, self.parts = kind, what, parts
+        self.is_fixed = all(isinstance(part, (_Like, _Dimensions)) for part in parts)
+        self.known: dict[tuple[Any, ...], list[Layout]] = {}
+
+    def likes(self, parameters: Sequence[Any]) -> list[int] | None:
+        """Return the positions of the parameters that all new data are like; None if it takes more to say."""
+        positions = {parameter.name: i for i, parameter in enumerate(parameters) if parameter.mode}
+        if not all(isinstance(part, _Like) and part.dtype is None and part.shape in positions for part in self.parts):
+            return None
+        return [positions[part.shape] for part in self.parts]
+
+    def layouts(self, label: str, parameters: Sequence[Any], values: Sequence[Any]) -> list[Layout]:
+        """Return how new data lie, for a call with these values of the parameters.
 
         Raises
         ------
@@ -214,11 +232,72 @@ class Results:
         for name, data in named.items():
             if data.core.token:
                 raise TypeError(f"task '{label}' returns new data, and {name} is a token, which has no shape")
-        return [part.make(context, label, named) for part in self.parts]
+        if not self.is_fixed:
+            return [part.layout(label, named) for part in self.parts]
+        key = tuple([(data.core.layout.shape, data.core.layout.dtype) for data in named.values()])
+        found = self.known.get(key)
+        if found is None:
+            found = [part.layout(label, named) for part in self.parts]
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            self.known[key] = found
+        return found
 
     def given(self, made: list[Any]) -> Any:
         """Return what a call returns."""
-        return tuple(made) if self.is_tuple else made[0]
+        if self.kind == "one":
+            return made[0]
+        if self.kind == "tuple":
+            return tuple(made)
+        if self.kind == "dict":
+            return dict(zip(self.what, made, strict=True))
+        return self.what[0](**dict(zip(self.what[1], made, strict=True)))
+
+    def items_in(self, result: Any, fn: Any) -> list[Any]:
+        """Return the arrays in what a body returned, in order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It returned something else.
+        """
+        name = getattr(fn, "__name__", "body")
+        if result is None:
+            raise TypeError(
+                f"task '{name}' returned None this time, and is to return new data; return a value on each way through "
+                "the function"
+            )
+        if self.kind == "one":
+            return [result[0] if type(result) is tuple and len(result) == 1 else result]
+        if self.kind == "dict":
+            if not isinstance(result, dict) or result.keys() != set(self.what):
+                got = sorted(map(str, result)) if isinstance(result, dict) else type(result).__name__
+                raise TypeError(f"task '{name}' is to return a dict with the keys {list(self.what)}, got {got}")
+            return [result[key] for key in self.what]
+        if self.kind == "fields" and not isinstance(result, tuple):
+            kind, names = self.what
+            if not isinstance(result, kind):
+                raise TypeError(f"task '{name}' is to return a {kind.__name__}, got {type(result).__name__}")
+            return [getattr(result, field) for field in names]
+        if not isinstance(result, (tuple, list)) or len(result) != len(self.parts):
+            got = f"{len(result)} results" if isinstance(result, (tuple, list)) else type(result).__name__
+            raise ValueError(f"task '{name}' is to return {len(self.parts)} results, got {got}")
+        return list(result)
+
+
+def layout_for(shape: Any, dtype: Any) -> Layout:
+    """Return the layout of new data, in C order."""
+    kind = np.dtype(np.float64) if dtype is None else dtype
+    return Layout(shape, c_strides(shape, kind), kind, kind.itemsize)
+
+
+def extents_of(shape: Any, label: str, text: str) -> tuple[int, ...]:
+    """Return a shape that a function of the user's computed, as a tuple of numbers."""
+    items = (shape,) if hasattr(shape, "__index__") else shape
+    is_shape = isinstance(items, (tuple, list)) and all(hasattr(n, "__index__") for n in items)
+    if not is_shape or any(int(n) < 0 for n in items):
+        raise TypeError(f"task '{label}' returns {text}, whose function is to return extents from 0 on, got {shape!r}")
+    return tuple([int(n) for n in items])
 
 
 def results_of(fn: Callable[..., Any], label: str) -> Results | None:
@@ -227,24 +306,54 @@ def results_of(fn: Callable[..., Any], label: str) -> Results | None:
     Raises
     ------
     TypeError
-        Only some of a tuple are such results.
+        Only some of a container are such results.
     """
     annotation = getattr(fn, "__annotations__", {}).get("return")
     while isinstance(annotation, str):
         annotation = resolve_annotation(fn, annotation)
     if isinstance(annotation, _Result):
-        return Results([annotation], False)
+        return Results("one", None, [annotation])
     if annotation is Like or annotation is New:
         raise TypeError(
             f"task '{label}' returns {annotation!r}, which says no shape; write {annotation!r}"
             f"{['a'] if annotation is Like else ['(m,k),(k,n)->(m,n)']}"
         )
-    parts = typing.get_args(annotation) if typing.get_origin(annotation) is tuple else ()
-    if isinstance(annotation, tuple):
-        parts = annotation
+    kind, what, parts = container_in(annotation)
     if not any(isinstance(part, _Result) for part in parts):
         return None
     for part in parts:
         if not isinstance(part, _Result):
-            raise TypeError(f"task '{label}' returns a tuple with {part!r}; each is stf.Like[...] or stf.New[...]")
-    return Results(parts, True)
+            raise TypeError(f"task '{label}' returns a {kind} with {part!r}; each is stf.Like[...] or stf.New[...]")
+    return Results("fields" if kind not in ("tuple", "dict") else kind, what, parts)
+
+
+def container_in(annotation: Any) -> tuple[str, Any, Sequence[Any]]:
+    """Return the kind of a container that an annotation describes, what it takes to build it, and its items."""
+    if typing.get_origin(annotation) is tuple:
+        return "tuple", None, typing.get_args(annotation)
+    if isinstance(annotation, tuple):
+        return "tuple", None, annotation
+    if isinstance(annotation, dict):
+        return "dict", list(annotation), list(annotation.values())
+    if not isinstance(annotation, type):
+        return "none", None, ()
+    is_dict = issubclass(annotation, dict)
+    if not (dataclasses.is_dataclass(annotation) or hasattr(annotation, "_fields") or is_dict):
+        return "none", None, ()
+    names = list(getattr(annotation, "__annotations__", {}))
+    if dataclasses.is_dataclass(annotation):
+        names = [field.name for field in dataclasses.fields(annotation)]
+    found = [field_of(annotation, name) for name in names]
+    return ("dict", names, found) if is_dict else (annotation.__name__, (annotation, names), found)
+
+
+def field_of(kind: type, name: str) -> Any:
+    """Return the annotation of a field of a class; what cannot be resolved is no result."""
+    for base in kind.__mro__:
+        annotation = inspect.get_annotations(base).get(name)
+        if annotation is not None:
+            break
+    annotation = getattr(annotation, "__forward_arg__", annotation)  # as in a TypedDict
+    if isinstance(annotation, str) and ("Like" in annotation or "New" in annotation):
+        return eval(annotation, vars(sys.modules[kind.__module__]))  # the user's own, as typing.get_type_hints does
+    return annotation

@@ -48,6 +48,7 @@ class Task(Future[None]):
 
     symbol: str | None
     warns_if_unused: bool
+    binds_late: bool
     blocks_caller: bool
     kind: str
     where: int

@@ -1,0 +1,17 @@
+from stf._engine.access cimport Access, DataHandle
+from stf._engine.engine cimport Engine
+from stf._port.late_values cimport Asked
+
+cdef class Parameter:
+    cdef readonly str name
+    cdef readonly int mode
+    cdef readonly str kind
+    cdef readonly object op
+    cdef readonly object library
+    cdef readonly object element
+    cdef readonly bint takes_any
+    cdef readonly bint optional
+
+cdef bint gives_accesses(list parameters, list values) except -1
+cdef bint is_plain(object value) except -1
+cdef int check_params(Engine engine, list values, list kinds) except -1

@@ -1,0 +1,82 @@
+"""Arguments of task functions: what a parameter takes, and what may stand where no data do."""
+
+from __future__ import annotations
+
+import cython
+
+from stf.tasks.parameters import is_access
+from stf.values.conditions import Expression
+from stf.values.containers import items_of
+from stf.values.params import refuse_hidden, refuse_reachable, with_params
+
+
+class Parameter:
+    """One parameter of a task function: its access mode, or 0; `optional` where None does for data.
+
+    `library` is that of its arrays, `element` the type of their elements; None for any. It `takes_any` access if it has
+    no annotation, and this call's argument is one.
+    """
+
+    def __init__(self, name, kind, mode=0, op=None, library=None, optional=False, element=None):
+        self.optional = optional
+        self.name = name
+        self.kind = kind
+        self.mode = mode
+        self.op = op
+        self.library = library
+        self.element = element
+        self.takes_any = False
+
+
+def gives_accesses(parameters, values):
+    """Return whether arguments of parameters without an annotation are accesses."""
+    i: cython.int
+    for i in range(len(values)):
+        value = values[i]
+        parameter = cython.cast(Parameter, parameters[i])
+        if parameter.mode or value is None or type(value) is float or type(value) is int:
+            continue
+        if is_access(value) or (parameter.kind in ("*", "**") and any(map(is_access, items_of(value)))):
+            return True
+    return False
+
+
+def is_plain(value):
+    """Return whether an argument is no data, nor made of data."""
+    return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
+
+
+def remedy_for(value):
+    """Return what to do about data where a parameter has no access mode."""
+    if isinstance(value, Expression):
+        return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
+    return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"
+
+
+def check_params(engine, values, kinds):
+    """Raise for parameters of a graph among a task's arguments where no graph is, or where they are hidden."""
+    i: cython.int
+    for i in range(len(values)):
+        kind = type(values[i])
+        if kind is float or kind is int or isinstance(values[i], DataHandle):
+            continue
+        for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
+            if isinstance(item, Asked):
+                item.must_be_recorded()
+        if engine.scope.runs_once:
+            continue
+        if kinds is not None and kinds[i][1] in ("*", "**"):
+            values[i] = with_params(values[i])
+        if not isinstance(values[i], Asked):
+            refuse_hidden((values[i],))
+            if engine.scope.patient:
+                refuse_reachable(values[i])
+    return 0
+
+
+def refuse_container(task_name, parameter_name):
+    """Raise for several data in one parameter that JAX arrays are to be written through."""
+    raise TypeError(
+        f"parameter '{parameter_name}' of task '{task_name}' holds several data, and JAX arrays are written by what "
+        "the body returns; pass each as a parameter of its own"
+    )

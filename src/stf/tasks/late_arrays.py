@@ -1,0 +1,97 @@
+"""Arrays that are known when a body runs: of data whose memory is what an earlier body returns (`_engine.adoption`).
+
+A body that reads such data has a `LateView` among its arguments, which is called before the body is. A body that makes
+new data has a `ResultSlot` for each among the arrays that its results go to.
+
+An array is adopted if nobody else can change it or see it change: it owns its memory, it lies as the data should, and
+what holds it is the list of results alone. Anything else is copied: views, arrays that the body keeps, numbers, lists.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import cython
+import numpy as np
+
+from stf.interop import adapters
+from stf.interop.memory import numpy_view
+from stf.interop.results import check_result
+
+NDARRAY: object = np.ndarray
+
+
+@cython.final
+@cython.cclass
+class LateView:
+    """Makes the array of a replica when a body runs."""
+
+    def __call__(self):
+        return numpy_view(self.replica, self.writeable)
+
+
+@cython.final
+@cython.cclass
+class ResultSlot:
+    """Where a body's result goes: it becomes the memory of a replica, unless that has some by now."""
+
+    def store(self, value, is_alone, name, position):
+        """Store one result; `is_alone` says that nobody but the list of results holds it."""
+        replica = self.replica
+        if not replica.has_memory():
+            layout = replica.layout
+            memory: tuple = None
+            if is_alone and type(value) is NDARRAY and value.base is None and value.dtype == layout.dtype:
+                memory = numpy_memory(value)
+            if memory is None or memory[1] != layout.shape or memory[2] != layout.strides or memory[4]:
+                check_result(value, layout.shape, layout.dtype, name, position)
+                found = np.ndarray(layout.shape, layout.dtype, np.empty(layout.nbytes, np.uint8), 0, layout.strides)
+                found[...] = np.asarray(value)
+                memory = numpy_memory(found)
+            if adopt(self.gate, replica, memory[5], memory[0]):
+                return 0
+        adapters.store(value, numpy_view(replica, True), name, position)
+        return 0
+
+
+def late_view(replica, writeable):
+    """Return what makes the array of a replica when a body runs."""
+    view: LateView = LateView.__new__(LateView)
+    view.replica = replica
+    view.writeable = writeable
+    return view
+
+
+def result_slot(replica, gate):
+    """Return where a result goes that is to be the memory of a replica."""
+    slot: ResultSlot = ResultSlot.__new__(ResultSlot)
+    slot.replica = replica
+    slot.gate = gate
+    return slot
+
+
+def store_new(items, written, name):
+    """Store the results of a body where they go; the list is all that holds them, but for the body itself."""
+    i: cython.Py_ssize_t
+    for i in range(len(items)):
+        value = items[i]
+        if type(written[i]) is ResultSlot:
+            cython.cast(ResultSlot, written[i]).store(value, references(value) == IN_A_LIST, name, i)
+        else:
+            adapters.store(value, written[i], name, i)
+    return 0
+
+
+def references(value):
+    """Return how many references there are, as this form of the module counts them; see `IN_A_LIST`."""
+    return Py_REFCNT(value) if cython.compiled else sys.getrefcount(value)
+
+
+def count_in_a_list():
+    """Return what `references` says in `store_new` of an array that only the list holds."""
+    items = [np.empty(1)]
+    value = items[0]
+    return references(value)
+
+
+IN_A_LIST: cython.Py_ssize_t = count_in_a_list()
