@@ -100,7 +100,7 @@ SET_BY = {
     "ending": "contexts.ending",
     "arrays": "contexts.context",
     "validate": "contexts.context",
-    "watches": "contexts.context",
+    "watches": "contexts.context tasks.capsules",
     "wants_finite": "contexts.context",
     "blocking": "contexts.context",
     "scope": "_recording.recordings",
