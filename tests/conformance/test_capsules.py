@@ -190,6 +190,33 @@ def test_what_cannot_be_saved_is_named(ctx, path):
         ctx.capsule(scale, path / "deeper" / "x.stf")
 
 
+def test_a_class_of_the_script_needs_cloudpickle(run_python, tmp_path):
+    code = """
+        class Settings:
+            a = 2.0
+
+        @stf.task
+        def scale(s, x: stf.ReadWrite):
+            x *= s.a
+
+        with stf.context(devices="cpu") as ctx:
+            x = ctx.logical_data(np.ones(2), name="x")
+            ctx.capsule(scale, "one.stf")
+            try:
+                scale(Settings(), x)
+            except TypeError as error:
+                print(error)
+    """
+    found = run_python(code)
+    try:
+        import cloudpickle  # noqa: F401
+    except ImportError:
+        assert "'argument s' of task 'scale' cannot be saved" in found.stdout
+        assert "the class Settings is defined in the program itself" in found.stdout
+    else:
+        assert found.stdout == ""
+
+
 def test_a_task_that_never_comes_is_told(path, caplog):
     with stf.context(devices="cpu") as ctx:
         ctx.capsule("nobody", path)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Content", "read", "save"]
 
 FORMAT = 1
+OURS = ("stf", "cloudpickle")  # found by name, wherever they are installed
 MISSING: Any = object()
 
 
@@ -240,7 +241,11 @@ def writer_class() -> type[Any]:
                 return thing.made_of()
             if type(thing) is types.ModuleType:
                 return importlib.import_module, (thing.__name__,)
-            return super().reducer_override(thing) if hasattr(base, "reducer_override") else NotImplemented
+            if hasattr(base, "reducer_override"):
+                return super().reducer_override(thing)
+            if isinstance(thing, type) and thing.__module__ == "__main__":
+                raise TypeError(f"the class {thing.__name__} is defined in the program itself")
+            return NotImplemented
 
     return Writer
 
@@ -269,7 +274,7 @@ def is_of_library(fn: types.FunctionType) -> bool:
     file = getattr(module, "__file__", None)
     if module is None or fn.__module__ == "__main__":
         return False
-    is_installed = file is None or fn.__module__.partition(".")[0] == "stf" or file.startswith(library_folders())
+    is_installed = file is None or fn.__module__.partition(".")[0] in OURS or file.startswith(library_folders())
     try:
         return is_installed and pkgutil.resolve_name(f"{fn.__module__}:{fn.__qualname__}") is fn
     except (AttributeError, ValueError, ImportError):
