@@ -23,6 +23,7 @@ pure: bool
 blocking: bool
 validate: bool
 nan: bool
+capsule: str | None
 cpu_workers: int | None
 limit_blas: bool
 memory_limit: int | None
@@ -105,6 +106,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("blocking", "flag", False, "run each task inside the call that submits it"),
     Setting("validate", "flag", False, "check the engine after each step, and what the bodies do to their data"),
     Setting("nan", "flag", False, "fail the first task that writes a NaN or an infinity which its inputs had not"),
+    Setting("capsule", "text", None, "folder for tasks that fail, each in a file that runs alone; unset: none"),
     Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
     Setting(
         "limit_blas",

@@ -583,6 +583,10 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TaskStateError": lambda w: in_task(w, lambda: w.ctx.calibrate()),
         "ContextClosedError": lambda w: w.closed.calibrate(),
     },
+    "Context.capsule": {
+        "TypeError": lambda w: w.ctx.capsule(5, "one.stf"),
+        "FileNotFoundError": lambda w: w.ctx.capsule("step", "/no/such/folder/one.stf"),
+    },
     "config.check": {"ValueError": lambda w: with_bad_setting(stf.config.check)},
     # places and values
     **{

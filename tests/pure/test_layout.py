@@ -102,7 +102,7 @@ SET_BY = {
     "ending": "contexts.ending",
     "arrays": "contexts.context",
     "validate": "contexts.context",
-    "watches": "contexts.context",
+    "watches": "contexts.context tasks.capsules",
     "wants_finite": "contexts.context",
     "adopts": "contexts.context",
     "blocking": "contexts.context",

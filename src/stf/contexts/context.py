@@ -31,7 +31,7 @@ from stf.placement.model import Placement
 from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
 from stf.places.places import is_auto
-from stf.tasks import checks, decorators, host_task
+from stf.tasks import capsules, checks, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
 from stf.values.reducers import KEEP_PREVIOUS
@@ -163,6 +163,8 @@ def context(
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
+    if config.capsule is not None:
+        made.engine.watches = True
     if planned.current:
         planned.current[-1].contexts.append(made)
     return made
@@ -227,6 +229,8 @@ class Context(Shown, ContextCore):
         launch_kernel = LateMethod("stf.kernels.launching", "launch_kernel")
         cuda_kernel = LateMethod("stf.kernels.kernel_task", "cuda_kernel")
         calibrate = LateMethod("stf.contexts.calibration", "calibrate")
+
+    capsule = capsules.capsule
 
     # graphs
     task_graph = graphs.task_graph

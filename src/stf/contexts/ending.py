@@ -13,6 +13,7 @@ from stf.devices.make import stream_is_captured
 from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
 from stf.graphs.graph_scope import await_launches
 from stf.graphs.task_graph import close_graphs
+from stf.tasks import capsules
 from stf.tasks.checks import check_errors, must_be_outside
 from stf.tasks.task import ContextCore
 
@@ -146,6 +147,7 @@ def close(context: ContextCore) -> None:
             context._caller.filling.end()
         context._caller = context._caller._replace(owner=None, filling=None)
     write_pictures(context)
+    capsules.tell_unused(context)
     tell_idle_devices(context)
 
 

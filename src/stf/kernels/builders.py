@@ -18,6 +18,7 @@ from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
+from stf.tasks import capsules
 from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.undeclared import refuse_undeclared
@@ -82,6 +83,8 @@ class KernelBuilder:
         scope = self.task.context.engine.scope
         if scope.submitted is not None:
             scope.submitted.append(body)
+        if self.task.engine.watches:
+            self.offer(body)
         if submit_planned(self.task, body, self.over, self.arguments, self.extra):
             return 0
         task, code = self.task, body.__code__
@@ -103,6 +106,12 @@ class KernelBuilder:
         plan.run(task, self.arguments, made.numbers)
         remember(plan, body, captured)
         return 0
+
+    def offer(self, body):
+        """Tell what may save the task what it is made of."""
+        text = cpp_text(body)
+        pieces = {"body": body if text is None else text, "over": self.over, "args": self.extra}
+        capsules.offer(self.task, self.construct.what, {**pieces, "accesses": self.arguments}, body)
 
     def on_each_part(self, body):
         """Return a builder for each part of partitioned data, which all run beside each other; None for other loops."""

@@ -19,7 +19,7 @@ from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import MEMREF_FIELDS, Measure, refuse, refuse_argument, refuse_gaps
 from stf.kernels.launch_attributes import LaunchCapture
-from stf.tasks import validation
+from stf.tasks import capsules, validation
 from stf.values.params import Param
 
 # of a grid: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
@@ -208,6 +208,7 @@ def put_launch(task, kernel, config, args, alone=False):
     if not cython.compiled:
         raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     if engine.watches and not engine.scope.records and task.restore is None:
+        capsules.refuse(task, "a launch of a compiled kernel")
         task.restore = validation.watch(task, False)
     if special:
         launch_with_extras(task, kernel, config, function, block, late, pointers, alone)

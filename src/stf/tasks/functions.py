@@ -17,6 +17,7 @@ from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
+from stf.tasks import capsules
 from stf.tasks.annotations import inject
 from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
@@ -82,6 +83,10 @@ class TaskFunction:
         with contextlib.suppress(AttributeError, ImportError, ValueError):  # such a name leads nowhere
             if pkgutil.resolve_name(name) is self:
                 return pkgutil.resolve_name, (name,)
+        return self.made_of()
+
+    def made_of(self):
+        """Return the class, and what it is called with for a function like this one."""
         return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
 
     def __get__(self, instance, owner):
@@ -239,6 +244,8 @@ class TaskFunction:
         body = None
         if self.binds_late and shapes is None and engine.adopts:
             task.binds_late = is_of_numpy(engine, task)
+        if engine.watches:
+            self.offer(task, values)
         try:
             begin_body(task, fn if self.movable else None)
             if self.reads and not task.runs_in_call:
@@ -264,6 +271,16 @@ class TaskFunction:
         else:
             submit(task, body)
         return 0
+
+    def offer(self, task, values):
+        """Tell what may save the task what it is made of: by the names of parameters."""
+        kinds = [("", "")] * len(values) if self.kinds is None else self.kinds
+        given = [(parameter, kind[1]) for parameter, kind in zip(self.parameters[: self.given], kinds, strict=False)]
+        pieces = {"function": self}
+        for (parameter, kind), value in zip(given, values, strict=False):
+            if parameter.kind not in ("stream", "task"):
+                pieces[f"argument {parameter.name}"] = (kind or parameter.kind, parameter.name, value)
+        capsules.offer(task, "function", pieces, self.fn, len(values) - self.given)
 
     def with_globals(self, fn):
         """`fn`, which is the function or a copy of it, with numbers and strings of its module as they are now."""

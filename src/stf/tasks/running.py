@@ -38,6 +38,7 @@ from stf._support.library_errors import is_uncapturable, uncapturable
 from stf.errors import CaptureError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
+from stf.tasks import capsules
 from stf.tasks.annotated_bodies import library_asked
 from stf.tasks.annotations import inject, injected_kind
 from stf.tasks.bodies import stream_block
@@ -63,6 +64,8 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     engine = cython.cast("Engine", task.engine)
     if engine.scope.submitted is not None:
         engine.scope.submitted.append(fn)
+    if engine.watches:
+        offer(task, fn, extra)
     fn = snapshot(fn, task)
     try:
         begin_body(task, None if injected else fn)
@@ -95,6 +98,17 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
             return outcomes.skip(engine, task, error)
         raise
     return submit(task, body)
+
+
+def offer(task: TaskCore, fn, extra):
+    """Tell what may save the task what it is made of, unless a kernel has, or it is a task of the context's own."""
+    if (getattr(fn, "__module__", None) or "").startswith("stf."):
+        return 0
+    if task.groups is None:
+        capsules.offer(task, task.kind, {"body": fn, "args": extra, "accesses": task.accesses}, fn)
+    else:
+        capsules.refuse(task, "a body on data that are made of several arrays")
+    return 0
 
 
 def check_body(task: TaskCore, fn, extra):

@@ -19,7 +19,7 @@ from stf.interop import adapters
 from stf.interop.current import without_grad
 from stf.interop.streams import handed_out
 from stf.places.table import exec_place_of
-from stf.tasks import handles, validation
+from stf.tasks import capsules, handles, validation
 from stf.tasks.after import accesses_after
 from stf.tasks.elements import must_have_elements
 from stf.tasks.group import Tasks
@@ -250,6 +250,7 @@ class Task(TaskCore):
                 for op, partial in views_to_fill(self):
                     op.fill(partial)
             if engine.watches:
+                capsules.refuse(self, "a with-block or launches of compiled kernels")
                 self.restore = validation.watch(self, engine.scope.records or engine.root.captured)
         except BaseException:
             if self.borrowed is not None or self.pools is not None:

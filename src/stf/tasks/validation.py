@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from stf import config
 from stf._engine import claims, retiring, tiles
 from stf._port.events import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters
 from stf.interop.dlpack import DEFAULT_STREAMS
+from stf.tasks import capsules
 
 PATTERN = 0xA5
 PATIENCE_S = 1.0  # how long a release waits: what it waits for may be waiting for who releases
@@ -359,6 +361,8 @@ def watch(task: Any, is_recorded: bool) -> Any:
         checks.append(launches_of(task) if is_recorded else BodyWatch(task))
     if task.engine.wants_finite and not is_recorded:
         checks.append(Finite(task))
+    if config.capsule is not None and not is_recorded:
+        checks.append(capsules.kept_for(task, array_of, content_of))
     known = [check for check in checks if check is not None]
     return Checks(known) if len(known) > 1 else known[0] if known else None
 
@@ -442,9 +446,15 @@ class Checks:
             check.undo()
 
     def __call__(self, task: Any) -> None:
-        """Check."""
-        for check in self.checks:
-            check(task)
+        """Check; what one finds is told to those who save a task that fails."""
+        try:
+            for check in self.checks:
+                check(task)
+        except BaseException:
+            for check in self.checks:
+                if isinstance(check, capsules.Kept):
+                    check.undo()
+            raise
 
 
 def may_be_infinite(dtype: Any) -> bool:
