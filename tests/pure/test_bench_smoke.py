@@ -232,3 +232,11 @@ def test_cost_model_of_cholesky():
     printed = run(BENCHMARKS / "workloads" / "cholesky_gpu" / "plan.py", 4096, 2)
     rates = [float(line.split()[3]) for line in printed.splitlines()[1:]]
     assert len(rates) == 12 and 1 < min(rates) < max(rates) < 2 * 57
+
+
+def test_out_of_core(tmp_path):
+    out = tmp_path / "rows.json"
+    script = BENCHMARKS / "workloads" / "out_of_core" / "run.py"
+    run(script, "--tiles", 8, "--parts", 0.5, "--orders", "left-looking", "--json", out)
+    by_last_use, by_next_use = json.loads(out.read_text())
+    assert by_next_use["inward"] <= by_last_use["inward"] and by_next_use["rule"] == "plan"
