@@ -232,3 +232,34 @@ def test_cost_model_of_cholesky():
     printed = run(BENCHMARKS / "workloads" / "cholesky_gpu" / "plan.py", 4096, 2)
     rates = [float(line.split()[3]) for line in printed.splitlines()[1:]]
     assert len(rates) == 12 and 1 < min(rates) < max(rates) < 2 * 57
+
+
+def test_out_of_core(tmp_path):
+    out = tmp_path / "rows.json"
+    script = BENCHMARKS / "workloads" / "out_of_core" / "run.py"
+    run(script, "--tiles", 8, "--parts", 0.5, "--orders", "left-looking", "--json", out)
+    by_last_use, by_next_use = json.loads(out.read_text())
+    assert by_next_use["inward"] <= by_last_use["inward"] and by_next_use["rule"] == "plan"
+
+
+WORKLOADS = {
+    "product": ("--order", 64, "--tile", 16),
+    "lu": ("--order", 64, "--tile", 16),
+    "stencil": ("--rows", 32, "--columns", 24, "--steps", 6),
+    "conjugate_gradient": ("--points", 12, "--steps", 8),
+    "weather": ("--cells", 12, "--steps", 3),
+}
+COPIES = {"stencil": 6 * 2 * 3}  # between four devices: two edges at each border in each step
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_workload(name, tmp_path):
+    """The script itself compares each result with its rival's."""
+    pytest.importorskip("numba" if name == "weather" else "scipy")
+    out = tmp_path / "rows.json"
+    script = BENCHMARKS / "workloads" / name / "run.py"
+    run(script, *WORKLOADS[name], "--devices", "1,2,4", "--simulate", "1,4", "--repeat", 1, "--json", out)
+    rows = {row["name"]: row for row in json.loads(out.read_text())}
+    assert [row for row in rows if "stf" in row] == ["stf, cpu:1", "stf, cpu:2", "stf, cpu:4"]
+    assert rows["1 simulated"]["copies"] == 0 < rows["4 simulated"]["copies"]
+    assert rows["4 simulated"]["copies"] == COPIES.get(name, rows["4 simulated"]["copies"])

@@ -578,6 +578,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TypeError": lambda w: stf.plan(3, devices="1xH200"),
     },
     "Plan.report": {"PlanError": lambda w: stf.plan(lambda: None, devices="1xH200").report("nothing.html")},
+    "Plan.uses": {"PlanError": lambda w: stf.plan(lambda: None, devices="1xH200").uses()},
     "Calibration.load": {"ValueError": lambda w: stf.Calibration.load(__file__)},
     "Context.calibrate": {
         "TaskStateError": lambda w: in_task(w, lambda: w.ctx.calibrate()),

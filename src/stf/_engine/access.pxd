@@ -11,6 +11,9 @@ cdef enum:
     ACCUMULATE = 4
     AFFINE = -1
 
+cdef enum:
+    NEVER = 0x3FFFFFFE  # the next use of data that nobody is known to use
+
 cdef class Data:
     # what each access looks at comes first, on as few lines of the cache as it takes
     cdef readonly object engine  # whose it is
@@ -31,6 +34,7 @@ cdef class Data:
     cdef public int recorded  # how many living recordings use it
     cdef public int cached  # how many of these replayed functions keep
     cdef int position  # of its access in the task that claims it
+    cdef public int next_use  # the number of the task that uses it next, as a plan has it; NEVER for none known
     cdef public str name  # for messages and pictures; or None
     cdef public object owner  # what keeps the user's memory alive
     cdef public object protection  # of an array that STF_VALIDATE made non-writeable
@@ -70,7 +74,7 @@ cdef class DataHandle:
 @cython.no_gc
 cdef class Access:
     cdef readonly DataHandle data
-    cdef Data core
+    cdef readonly Data core
     cdef readonly int mode
     cdef readonly int place
     cdef readonly object op

@@ -48,6 +48,7 @@ def make_data(engine, ident, layout, name, token, scope):
     data.name = name
     data.token = token
     data.write_back = True
+    data.next_use = NEVER
     data.version = first_version(scope)
     return data
 

@@ -2,8 +2,8 @@ cimport cython
 from libc.stdint cimport int64_t
 from stf._engine cimport adoption
 from stf._engine.copy_log cimport logged
-from stf._engine.access cimport Data, READ
-from stf._engine.eviction_order cimport STAYS, EvictionOrder, has_replica, outermost, rank_of, version_of
+from stf._engine.access cimport Data, READ, WRITE
+from stf._engine.eviction_order cimport STAYS, EvictionOrder, has_replica, key_of, outermost, version_of
 from stf._port.events cimport EventSet
 from stf._port.links cimport Links
 from stf._port.replicas cimport INVALID, Replica
@@ -53,6 +53,7 @@ cdef class Coherency:
     cdef CopyCount last_count  # the one that was counted last
     cdef readonly int64_t write_backs  # how many
     cdef int64_t tick  # how many tasks have ended: the time of last uses
+    cdef public int64_t spared  # what so many tasks used last goes after all others; 0 without a plan
     cdef EventSet waits  # room for what a copy or a free comes after
     cdef EventSet outside  # what others complete before the asking task, and before the copies for it; or None
     cdef readonly int64_t operations  # how many were numbered, for observers
@@ -77,6 +78,7 @@ cdef class Coherency:
     cdef int settle_frees(self, Pool pool) except -1
     cdef bint evict(self, Pool pool, int64_t excess, EventSet freed) except -1
     cdef Replica next_to_go(self, EvictionOrder order, list passed)
+    cdef int put_back(self, EvictionOrder order, list passed) except -1
     cdef bint look_at_all(self, EvictionOrder order) except -1
     cpdef bint stays_long(self, Version version, Replica replica) except -1
     cdef bint stays_now(self, Version version, Replica replica) except -1

@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._support.sync cimport BEGINS, ENDS, LAUNCHES, Gate, PyThread_get_thread_ident, must_have_room
 from stf._engine cimport adoption, parts, retiring, host_waits
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
+from stf._engine.access cimport ACCUMULATE, AFFINE, NEVER, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
 from stf._engine.scope cimport Gathering
@@ -10,6 +10,8 @@ from stf._port.replicas cimport INVALID, Replica
 from stf._port.port cimport COMPUTE, HOST
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.task cimport ENDED, GATHERED, NEW, OPEN, RECORDED, TaskCore, note_reader
+
+cdef int SPARED
 
 cdef class Engine(EngineState):
     cpdef bint is_done(self, int64_t event) except -1

@@ -25,6 +25,8 @@ from stf._engine.failures import raise_failures
 from stf._engine.versions import is_open
 from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
 
+SPARED: cython.int = 4  # tasks; the head of `coherency` has the figures
+
 
 class Engine(EngineState):
     """Orders tasks and keeps data coherent, on one port."""
@@ -241,6 +243,21 @@ class Engine(EngineState):
         finally:
             self.gate.leave()
         return 0
+
+    def next_use(self, data: Data, number):
+        """Say which task uses a data next, by its number: eviction takes first what is needed last."""
+        data.next_use = number
+        self.coherency.spared = SPARED
+        self.coherency.reorder(data.version)
+
+    def forget_next_uses(self):
+        """Know of no next uses any more: eviction goes by last use."""
+        self.next_uses = None
+        self.coherency.spared = 0
+        for item in self.coherency.data.values():
+            data: Data = item
+            data.next_use = NEVER
+            self.coherency.reorder(data.version)
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
@@ -480,6 +497,8 @@ class Engine(EngineState):
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
         self.list_open(task)
+        if self.next_uses is not None and not self.scope.records:
+            self.next_uses.begun(task)
         if task.is_single_launch:
             self.withdrawn += 1  # its tasks were counted, and told, when they were recorded
             return 0

@@ -1,4 +1,5 @@
-from stf._engine.access cimport Data
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from stf._engine.access cimport NEVER, Data
 from stf._engine.versions cimport Version
 from stf._port.replicas cimport INVALID, Replica
 
@@ -6,11 +7,11 @@ cdef Py_ssize_t LEAST_ROOM
 cdef int MOST_RECENT
 
 cdef enum:
-    STAYS = 3  # a rank
+    STAYS = 0x7FFFFFFF  # a key above all others
 
 cdef class EvictionOrder:
     cdef list replicas  # by position; None where none is any more
-    cdef bytearray ranks  # the tree: the root at 1, the leaf of a position at `room` + position
+    cdef int* keys  # the tree: the root at 1, the leaf of a position at `room` + position
     cdef readonly Py_ssize_t room  # positions, a power of two; the first is never used
     cdef Py_ssize_t end  # the next position
     cdef readonly Py_ssize_t count  # replicas
@@ -18,20 +19,21 @@ cdef class EvictionOrder:
     cdef list recent  # replicas that were used since the last `settle`, the first one first; then None
     cdef int recent_count  # how many
     cdef int reserve(self) except -1
-    cdef int add(self, Replica replica, int rank) except -1
+    cdef int add(self, Replica replica, int key) except -1
     cdef int add_partial(self, Replica replica) except -1
     cdef int note_use(self, Replica replica) except -1
     cdef int settle(self) except -1
-    cdef int move_to_end(self, Replica replica, int rank) except -1
+    cdef int move_to_end(self, Replica replica, int key) except -1
     cdef int remove(self, Replica replica) except -1
-    cdef int put(self, Py_ssize_t position, int rank) except -1
-    cpdef int rank_at(self, Py_ssize_t position) except -1
+    cdef int put(self, Py_ssize_t position, int key) except -1
+    cpdef int key_at(self, Py_ssize_t position) except -1
     cdef Py_ssize_t first(self) except -1
     cpdef list members(self)
-    cdef int number(self, list replicas, bytearray ranks, Py_ssize_t room) except -1
+    cdef int number(self, list replicas, Py_ssize_t room) except -1
 
-cpdef int rank_of(Version version, Replica replica) except -1
-cdef int rank_of_state(Version version, Replica replica) noexcept
+cdef int* new_keys(Py_ssize_t room) except NULL
+cpdef int key_of(Version version, Replica replica) except -1
+cdef int key_of_state(Version version, Replica replica) noexcept
 cdef Version outermost(Version version)
 cdef Version version_of(Replica replica)
 cdef bint has_replica(Version version, Replica replica) except -1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stf._engine.eviction_order import rank_of
+from stf._engine.eviction_order import key_of
 
 INVALID, SHARED, MODIFIED = 0, 1, 2
-STAYS = 3
+STAYS = 0x7FFFFFFF
 
 
 def check_state(engine: Any) -> None:
@@ -60,7 +60,7 @@ def check_data(engine: Any, data: Any, used: list[int], pins: dict[int, int]) ->
         )
         if not (replica.home or replica.adopted) and (replica.address or replica.instance is not None):
             used[replica.place] += replica.layout.nbytes
-            check_rank(engine.coherency, version, replica, replica in partials)
+            check_key(engine.coherency, version, replica, replica in partials)
     for events in (version.writers, version.readers):
         lanes = [event >> 44 for event in events.tolist()]
         must(len(lanes) == len(set(lanes)), f"{label} keeps two events of a lane: {events}")
@@ -76,17 +76,17 @@ def check_order(pool: Any) -> None:
     must(uses == sorted(uses), f"pool {pool.place} is not in the order of last use: {uses}")
 
 
-def check_rank(coherency: Any, version: Any, replica: Any, is_partial: bool) -> None:
-    """One replica with memory of ours: it takes part in the order of eviction, and no later than its state says."""
+def check_key(coherency: Any, version: Any, replica: Any, is_partial: bool) -> None:
+    """One replica with memory of ours: it takes part in the order of eviction, and no later than its state allows."""
     order = coherency.pools[replica.place].order
     if order is None:
         must(replica.position == 0, f"{replica} has a position and its place has no order")
         return
     must(replica in order.members(), f"{replica} is not in the order of its place")
     must((replica in order.partials) == is_partial, f"{replica} is a partial result, or it is none")
-    rank, most = order.rank_at(replica.position), STAYS if is_partial else rank_of(version, replica)
-    is_left_out = rank == STAYS and (replica.place == 0 or coherency.stays_long(version, replica))
-    must(rank <= most or is_left_out, f"{replica} has rank {rank} of eviction, and should have {most}")
+    key, most = order.key_at(replica.position), STAYS if is_partial else key_of(version, replica)
+    is_left_out = key == STAYS and (replica.place == 0 or coherency.stays_long(version, replica))
+    must(key <= most or is_left_out, f"{replica} has key {key} of eviction, and should have {most}")
 
 
 def must(condition: Any, description: str) -> None:

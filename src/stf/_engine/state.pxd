@@ -40,6 +40,7 @@ cdef class EngineState:
     cdef public long driving  # of these: those that wait, for a condition or with STF_BLOCKING
     cdef public object gathering  # what records by itself
     cdef readonly object caches  # what keeps recordings that it can do without
+    cdef public object next_uses  # is told which tasks begin, and tells when their data are used next; or None
     cdef public object make_graph_port  # a port for a recording
     cdef public object ask_producer  # on which stream an array is being made, given its owner; None if nobody knows
     cdef readonly list places  # the records of all places, by number

@@ -25,7 +25,7 @@ class EngineState:
         self.gate = Gate()
         self.dropped, self.deferred, self.orphans, self.dropped_tiles, self.readers = [], [], {}, {}, []
         self.failures = self.coherency.failures = []
-        self.last_open = self.observer = self.closed = self.arrays = None
+        self.last_open = self.observer = self.next_uses = self.closed = self.arrays = None
         self.validate = self.watches = self.wants_finite = self.blocking = self.has_dropped = self.adopts = False
         self.gathering = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
         self.caches, self.kinds = (), KindCounts()

@@ -65,7 +65,7 @@ cdef class TaskCore:
     cdef readonly int64_t id  # its number
     cdef public int where  # the number of its place; below 0 until `tasks.placing` settles it
     cdef readonly tuple accesses  # as the user gave them
-    cdef tuple uses  # the accesses, one for each data
+    cdef readonly tuple uses  # the accesses, one for each data
     cdef list replicas  # of these, while it is open
     cdef readonly list cores  # the data of these, while it is open
     cdef int64_t written_mask  # which of these it writes

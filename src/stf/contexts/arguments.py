@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stf._support.arguments import is_integer
+from stf.contexts.next_uses import Foreseen
 from stf.contexts.resources import Resources
 from stf.placement.rules import Rule, rule_of
 from stf.places.places import ExecPlace, as_exec_place
@@ -77,6 +78,12 @@ def memory_bound(memory_limit: Any) -> int:
     if int(memory_limit) <= 0:
         raise ValueError(f"memory_limit is a positive number of bytes, got {memory_limit}; leave it out for no limit")
     return min(int(memory_limit), sys.maxsize)
+
+
+def check_plan(plan: Any) -> None:
+    """Raise TypeError unless `plan` is one, or None."""
+    if plan is not None and not isinstance(plan, Foreseen):
+        raise TypeError(f"plan is what stf.plan(program, ...) returns, got {plan!r}; plan the program that is to run")
 
 
 def how_placed(place: Any, placement: Any) -> tuple[ExecPlace | None, Rule]:

@@ -18,6 +18,7 @@ from stf._support.arguments import name_of
 from stf._support.completion import Shown
 from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing, planned
+from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
 from stf.data import creation, events, filling, freezing, reading, registry, waiting
 from stf.devices.make import devices_module, make_driver
@@ -65,6 +66,7 @@ def context(
     name: str | None = None,
     place: Any = None,
     placement: Any = None,
+    plan: Foreseen | None = None,
 ) -> Context:
     """Open a context.
 
@@ -117,6 +119,10 @@ def context(
         How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.owner`, or a function
         ``choose(task, places)`` that returns one of `places`. Each of `places` says when it is free, and what copies
         the task would need there (`stf.placement.Candidate`). Without `place`, it is for tasks that name none.
+    plan : Plan, optional
+        A plan of the program that is about to run, from `stf.plan`. It knows which task uses which data next. So
+        where memory runs out, the replica goes that is needed last, and not the one that was used longest ago. If the
+        program is another one than the plan's, a warning says from which task on, and eviction goes by last use.
 
     Returns
     -------
@@ -156,17 +162,20 @@ def context(
         spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
+    arguments.check_plan(plan)
     label = None if name is None else name_of(name)
     wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
     gathers = bool(use_graph) and graph is None
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
+    if plan is not None and not (planned.current and planned.current[-1].notes_uses):
+        made.engine.next_uses = NextUses(made.engine, plan.uses())
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
     if config.capsule is not None:
         made.engine.watches = True
     if planned.current:
-        planned.current[-1].contexts.append(made)
+        planned.current[-1].take_in(made)
     return made
 
 

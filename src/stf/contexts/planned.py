@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stf.contexts.next_uses import UseLog
 from stf.contexts.resources import Resources
 from stf.devices.make import make_driver
 from stf.devices.spec import DeviceSpec
@@ -27,10 +28,14 @@ class Rehearsal:
         Values of logical data that the program asks for, by name.
     observe : bool
         Record what a report shows.
+    notes_uses : bool
+        Note which data each task uses.
     """
 
-    def __init__(self, spec: DeviceSpec, model: Any, values: dict[str, Any], observe: bool) -> None:
-        self.spec, self.observe = spec, observe
+    def __init__(
+        self, spec: DeviceSpec, model: Any, values: dict[str, Any], observe: bool, notes_uses: bool = False
+    ) -> None:
+        self.spec, self.observe, self.notes_uses = spec, observe, notes_uses
         self.driver = make_driver(spec, model)
         self.driver.values = values
         self.resources = SharedDriver(self.driver)
@@ -52,6 +57,12 @@ class Rehearsal:
         if workers is not None:
             self.driver.set_workers(workers)
         return self.spec, self.resources
+
+    def take_in(self, context: Any) -> None:
+        """Know a context that was just opened."""
+        self.contexts.append(context)
+        if self.notes_uses:
+            context.engine.next_uses = UseLog()
 
     def largest(self) -> Any:
         """Return the context with the most tasks; None if the program opened none."""

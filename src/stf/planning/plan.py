@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stf._support.completion import Shown
 from stf.contexts.calibration import Calibration
 from stf.contexts.context import context
+from stf.contexts.next_uses import Foreseen, UseLog
 from stf.contexts.planned import Rehearsal, rehearsing
 from stf.devices.hardware import KINDS, Model
 from stf.devices.spec import DeviceSpec, simulated
@@ -44,7 +45,7 @@ CONTEXT_NAMES = ("ctx", "context")
 SHOWN = 4  # functions that were guessed
 
 
-class Plan(Shown):
+class Plan(Shown, Foreseen):
     """What a program would do; made by `stf.plan`.
 
     Attributes
@@ -95,6 +96,7 @@ class Plan(Shown):
         "report",
         "scaled",
         "tasks",
+        "uses",
     ]
 
     def __init__(self, run: Run, rehearsal: Rehearsal) -> None:
@@ -117,6 +119,14 @@ class Plan(Shown):
     @cached_property
     def _path(self) -> list[Any]:
         return path_of(self._spans)
+
+    @cached_property
+    def _uses(self) -> UseLog:
+        largest = self._run.rehearse(notes_uses=True).largest()
+        if largest is None:
+            raise PlanError("the program opens no context, so it uses no data; open one with stf.context()")
+        uses: UseLog = largest.engine.next_uses
+        return uses
 
     @cached_property
     def critical_path(self) -> list[Step]:
@@ -168,6 +178,30 @@ class Plan(Shown):
             raise PlanError("the program opens no context, so there is nothing to report; open one with stf.context()")
         written: Path = largest.report(path)
         return written
+
+    def uses(self) -> UseLog:
+        """Plan once more, and return which data each task of the largest context uses: for ``stf.context(plan=...)``.
+
+        Raises
+        ------
+        PlanError
+            The program opens no context.
+
+        Examples
+        --------
+        >>> @stf.task
+        ... def scale(x: stf.ReadWrite):
+        ...     x *= 2
+        >>> def program(ctx):
+        ...     parts = [ctx.logical_data_zeros(1000) for _ in range(4)]
+        ...     for _ in range(3):
+        ...         for part in parts:
+        ...             scale(part)
+        >>> found = stf.plan(program, devices="1xcpu")
+        >>> len(found.uses().ends)
+        16
+        """
+        return self._uses
 
     def compare(self, devices: Iterable[int] = (1, 2, 4, 8)) -> Comparison:
         """Plan for other numbers of devices of the same kind.
@@ -256,9 +290,9 @@ class Run:
             Model(like=self.like) if known is None else Model(known.durations, known.links, known.submit_s, self.like)
         )
 
-    def rehearse(self, observe: bool = False) -> Rehearsal:
+    def rehearse(self, observe: bool = False, notes_uses: bool = False) -> Rehearsal:
         """Run the program on simulated devices."""
-        with rehearsing(Rehearsal(self.spec, self.model, dict(self.values), observe)) as rehearsal:
+        with rehearsing(Rehearsal(self.spec, self.model, dict(self.values), observe, notes_uses)) as rehearsal:
             if takes_context(self.program):
                 with context() as ctx:
                     self.program(ctx, *self.args)
