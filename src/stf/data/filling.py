@@ -12,11 +12,11 @@ from stf._engine.access import check_mine
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
-from stf.data.partitioned import PartitionedData
+from stf.data.partitioned import DataPart, PartitionedData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.interop.known_arrays import describe_numpy
-from stf.places.places import DataPlace, ReplicatedPlace
+from stf.places.places import CompositePlace, DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.checks import check_array, task_of_kind
 from stf.tasks.placing import settle
@@ -66,7 +66,7 @@ def copy(context: ContextCore, src: Any, dst: Any) -> None:
             raise ValueError(
                 f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
             )
-    submit_copy(context, sources, targets, None)
+    submit_copy(context, sources, targets, dst.exec_place if isinstance(dst, DataPart) else None)
 
 
 def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> None:
@@ -129,12 +129,16 @@ def fill(context: ContextCore, data: LogicalData, value: Any) -> None:
             f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
             "or write it in a task"
         )
-    if isinstance(data, PartitionedData) and np.ndim(value) == 0:
-        check_array(context, data)
-        for part in data.parts.ravel():
-            submit_fill(context, part, value, None, part.exec_place)
+    if not isinstance(data, PartitionedData):
+        submit_fill(context, data, value, None, data.exec_place if isinstance(data, DataPart) else None)
         return
-    submit_fill(context, data, value, None, None)
+    check_array(context, data)
+    values = value
+    if not isinstance(value, Param) and np.ndim(value):
+        values = np.broadcast_to(content_of(value, data), data.core.layout.shape)
+    for part in data.parts.ravel():
+        own = value if values is value else values[part.region.indices()]
+        submit_fill(context, part, own, None, part.exec_place)
 
 
 def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> None:
@@ -229,6 +233,10 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     if isinstance(data_place, ReplicatedPlace):
         for place in data_place.grid:
             prefetch(context, data, place.affine_data_place)
+        return
+    if isinstance(data_place, CompositePlace) and isinstance(data, PartitionedData) and data_place == data.data_place:
+        for part in data.parts.ravel():
+            prefetch(context, part, part.exec_place.affine_data_place)
         return
     code = data_place_code(context, data_place)
     parts = data.parts if isinstance(data, CompositeData) else [data]
