@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 from typing import Any
@@ -221,6 +222,95 @@ def test_memory_that_runs_out(ctx_factory):
     assert all((ctx.wait(other) == 1).all() for other in others)
 
 
+@pytest.mark.parametrize(
+    "part", [stf.partition("blocked"), stf.partition("cyclic"), stf.partition(("block_cyclic", 2))]
+)
+def test_the_whole_at_its_composite_place(ctx, part):
+    """As one array over the parts where they lie, on CUDA; gathered elsewhere."""
+    home = np.arange(10.0)
+    x = ctx.logical_data(home, data_place=composite(ctx, 3, part))
+    expected = home.copy()
+    for step in range(3):
+        add(ctx, x.parts[step], 1)
+        expected[x.parts[step].region.indices()] += 1
+
+        def body(a: Any) -> None:
+            a *= 2
+
+        ctx.task(x.grid[step], x.rw(x.data_place))(body)
+        expected *= 2
+        assert ctx.wait(x.parts[1]).tolist() == expected[x.parts[1].region.indices()].tolist()
+    found = ctx.logical_data_empty(10, float)
+
+    def keep(a: Any, b: Any) -> None:
+        b[...] = a
+
+    ctx.task(x.read(x.data_place), found.write())(keep)
+    assert ctx.wait(found).tolist() == expected.tolist()
+
+    def ones(a: Any) -> None:
+        a[...] = 1
+
+    ctx.task(x.write(x.data_place))(ones)
+    assert ctx.wait(x).tolist() == [1.0] * 10
+    for accesses in [(x.rw(x.data_place), x.parts[0].read()), (x.read(x.data_place), x.parts[0].rw())]:
+        with pytest.raises(stf.AccessError, match="use either"):
+            ctx.task(*accesses)(lambda a, b: None)
+
+
+def test_nothing_is_copied_for_the_whole_at_its_place(ctx):
+    if not ctx.on_cuda or len(ctx.devices) < 2:
+        pytest.skip("emulated devices have memories of their own")
+    if ctx.engine.gathering is not None:
+        pytest.skip("copies are counted when they are made")
+    x = ctx.logical_data(np.zeros(12), data_place=composite(ctx, 4))
+    for part in x.parts:
+        ctx.fill(part, 1.0)
+    ctx.synchronize()
+    before = sum(ctx.statistics().copies.values())
+    for k, part in enumerate(x.parts):
+        add(ctx, part, k)
+        ctx.task(x.grid[0], x.rw(x.data_place))(lambda a: a + 1)
+    ctx.synchronize()
+    assert sum(ctx.statistics().copies.values()) == before
+    assert ctx.wait(x).tolist() == np.repeat([5.0, 6.0, 7.0, 8.0], 3).tolist()
+
+
+def test_parts_are_filled_where_they_lie(ctx):
+    if len(ctx.devices) < 2 or ctx.engine.gathering is not None:
+        pytest.skip("copies between devices are counted when they are made")
+    x = ctx.logical_data(np.zeros((4, 3)), data_place=composite(ctx, 2, ROWS))
+    y = ctx.logical_data_ones((2, 3))
+    ctx.fill(x.parts[1], 2.0)
+    ctx.copy(x.parts[1], x.parts[0])
+    ctx.fill(x, np.arange(4.0)[:, None])
+    ctx.copy(y, x.parts[1])
+    ctx.prefetch(x, x.data_place)
+    ctx.synchronize()
+    assert between_devices(ctx) <= 1
+    assert ctx.wait(x).tolist() == [[0.0] * 3, [1.0] * 3, [1.0] * 3, [1.0] * 3]
+    with pytest.raises(stf.PlaceError, match="several memories"):
+        ctx.prefetch(y, x.data_place)
+    with pytest.raises(ValueError, match="broadcasts"):
+        ctx.fill(x, np.zeros(5))
+
+
+def test_a_failed_task_on_the_whole_poisons_the_parts(ctx, x):
+    def fails(a: Any) -> None:
+        raise RuntimeError("no")
+
+    with contextlib.suppress(stf.TaskFailedError, RuntimeError):
+        ctx.task(x.grid[0], x.rw(x.data_place))(fails)
+        ctx.synchronize()
+    for part in x.parts:
+        with pytest.raises(stf.TaskFailedError):
+            ctx.wait(part)
+    for part in x.parts:
+        ctx.fill(part, 2.0)
+    add(ctx, x, 1, x.grid[0])
+    assert ctx.wait(x).tolist() == [3.0] * 10
+
+
 # -- waiting for each other ----------------------------------------------------------------------------------------
 
 
@@ -363,7 +453,8 @@ def test_a_stencil_makes_two_copies_a_neighbour_and_step(ctx):
     for _ in range(steps):
         run()
     ctx.synchronize()
-    assert between_devices(ctx) - before == 2 * (rows - 1) * steps
+    copies = 0 if ctx.on_cuda else 2 * (rows - 1) * steps  # on CUDA a neighbour's row is read where it lies
+    assert between_devices(ctx) - before == copies
     assert ctx.wait(old).tolist() == expected.tolist()
 
 
@@ -403,8 +494,12 @@ def test_what_no_halo_is_for(ctx, x):
     cyclic = ctx.logical_data(np.zeros(8), data_place=composite(ctx, 2, stf.partition("cyclic")))
     with pytest.raises(ValueError, match="a halo needs blocks"):
         cyclic.parts[0].read(halo=1)
-    with ctx.task(part.rw()), pytest.raises((stf.TaskStateError, stf.AccessError)):
-        part.read(halo=1)
+    if not ctx.on_cuda:  # there a part keeps its memory
+        with ctx.task(part.rw()), pytest.raises((stf.TaskStateError, stf.AccessError)):
+            part.read(halo=1)
+    for accesses in [(part.read(halo=1), x.parts[1].rw()), (part.rw(), part.read(halo=1))]:
+        with pytest.raises(stf.AccessError, match="write"):
+            ctx.task(*accesses)(lambda a, b: None)
 
 
 # -- what else uses parts ------------------------------------------------------------------------------------------
@@ -581,8 +676,11 @@ def test_composite_places(ctx, x):
     assert hash(place) == hash(composite(ctx))
     assert place != composite(ctx, 3)
     assert "data_place.composite" in repr(place)
+    assert x.data_place == place
+    with pytest.raises(stf.PlaceError, match="lies at .* use that"):
+        x.read(composite(ctx, 3))
     with pytest.raises(stf.PlaceError, match="several memories"):
-        x.read(place)
+        ctx.logical_data_zeros(10).read(place)
     with pytest.raises(ValueError, match=r"2 axes, and shape \(10,\) has 1"):
         ctx.logical_data(np.zeros(10), data_place=composite(ctx, 2, ROWS))
     with pytest.raises(TypeError, match="a grid of places"):

@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,6 +60,7 @@ constexpr int DRIVER_VERSION = 13000;
 constexpr unsigned char POISON = 0xA5;          // fills fresh and freed device memory
 constexpr std::size_t QUARANTINE = 64u << 20;   // bytes of freed memory that stay mapped, so that late use reads poison
 constexpr std::size_t MAX_PITCH = 0x7fffffff;
+constexpr std::size_t GRANULARITY = 2u << 20;  // of memory that is mapped
 constexpr unsigned MAX_THREADS_PER_BLOCK = 1024;
 
 // ------------------------------------------------------------------------------------------------- what there is
@@ -78,9 +80,16 @@ struct Pool {
     CUmemoryPool handle = nullptr;
 };
 
+// Memory of a device without an address: a file, so that it keeps its content wherever it is mapped.
+struct Physical {
+    int device = 0, file = -1, mappings = 0;
+    std::size_t nbytes = 0;
+    bool is_released = false;
+};
+
 // Memory that the driver knows.
 struct Range {
-    enum Kind { DEVICE, POOLED, PINNED, REGISTERED, MANAGED } kind = DEVICE;
+    enum Kind { DEVICE, POOLED, PINNED, REGISTERED, MANAGED, MAPPED } kind = DEVICE;
     Address start = 0;
     std::size_t nbytes = 0;
     int device = 0;
@@ -88,6 +97,8 @@ struct Range {
     unsigned flags = 0;
     shared_ptr<Context> context;
     shared_ptr<Pool> pool;
+    shared_ptr<Physical> physical;                // of what is mapped,
+    std::map<int, CUmemAccess_flags> access = {};  // and who may use it
     bool is_alive = true;      // a stream-ordered allocation is alive between the execution of alloc and free
     bool is_freeing = false;   // cuMemFreeAsync was called
     const Graph *graph = nullptr;  // whose nodes allocate and free it
@@ -302,6 +313,8 @@ struct State {
     std::vector<shared_ptr<Capture>> captures;  // those that are not over
     std::map<Address, shared_ptr<Range>> ranges;
     std::deque<shared_ptr<Range>> quarantine;
+    std::map<Address, std::size_t> reservations;
+    std::map<CUmemGenericAllocationHandle, shared_ptr<Physical>> physicals;
     std::size_t quarantined = 0;
 
     std::map<string, long> calls;
@@ -801,6 +814,19 @@ void unmap_oldest() {
     munmap(reinterpret_cast<void *>(oldest->start), whole_pages(oldest->nbytes));
 }
 
+// The pieces of memory, each of one kind and device, that [first, first + n) lies in; none if some of it is nobody's.
+Ranges pieces_of(Address first, std::size_t n) {
+    auto last = touched_range(first, n);
+    if (!last) return {};
+    Ranges found = {last};
+    while (found.back()->start > first) {
+        auto before = touched_range(found.back()->start - 1, 1);
+        if (!before || before->kind != Range::MAPPED || last->kind != Range::MAPPED) return {};
+        found.push_back(before);
+    }
+    return last->start + last->nbytes >= first + n ? found : Ranges{};
+}
+
 // Ends the life of memory; work that still uses it fails when it comes to it.
 void retire(const shared_ptr<Range> &range) {
     if (range->users) set_error(CUDA_ERROR_ILLEGAL_ADDRESS, "memory is freed under the hands of running work");
@@ -858,10 +884,121 @@ void give_back(const Range &range) {
     trim_pool(*range.pool, is_destroyed ? 0 : range.pool->threshold);
 }
 
+bool map_nothing(Address start, std::size_t nbytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    return mmap(reinterpret_cast<void *>(start), nbytes, PROT_NONE, flags, -1, 0) != MAP_FAILED;
+}
+
+// Physical memory lives as long as its handle, and as it is mapped.
+void forget_physical(const shared_ptr<Physical> &physical) {
+    if (!physical->is_released || physical->mappings || physical->file < 0) return;
+    state().devices[physical->device].used -= physical->nbytes;
+    close(physical->file);
+    physical->file = -1;
+}
+
+void unmap(const shared_ptr<Range> &range) {
+    if (range->users) set_error(CUDA_ERROR_ILLEGAL_ADDRESS, "memory is unmapped under the hands of running work");
+    range->is_alive = false;
+    state().ranges.erase(range->start);
+    map_nothing(range->start, range->nbytes);
+    --range->physical->mappings;
+    forget_physical(range->physical);
+}
+
 void release(const shared_ptr<Range> &range) {
     if (!range_at(range->start)) return;  // went with its context
+    if (range->kind == Range::MAPPED) return unmap(range);
     give_back(*range);
     retire(range);
+}
+
+CUresult reserve_addresses(CUdeviceptr *address, std::size_t nbytes, std::size_t alignment) {
+    REQUIRE(address && nbytes && nbytes % GRANULARITY == 0 && (alignment & (alignment - 1)) == 0, CUDA_ERROR_INVALID_VALUE);
+    std::size_t more = std::max(alignment, GRANULARITY);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *all = mmap(nullptr, nbytes + more, PROT_NONE, flags, -1, 0);
+    REQUIRE(all != MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
+    Address start = (Address(all) + more - 1) / more * more;
+    if (start > Address(all)) munmap(all, start - Address(all));
+    std::size_t rest = Address(all) + more - start;
+    if (rest) munmap(reinterpret_cast<void *>(start + nbytes), rest);
+    state().reservations[start] = nbytes;
+    *address = CUdeviceptr(start);
+    return CUDA_SUCCESS;
+}
+
+CUresult free_addresses(Address start, std::size_t nbytes) {
+    auto found = state().reservations.find(start);
+    REQUIRE(found != state().reservations.end() && found->second == nbytes, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(!touched_range(start, nbytes), CUDA_ERROR_INVALID_VALUE);
+    munmap(reinterpret_cast<void *>(start), nbytes);
+    state().reservations.erase(found);
+    return CUDA_SUCCESS;
+}
+
+CUresult create_physical(CUmemGenericAllocationHandle *handle, std::size_t nbytes, const CUmemAllocationProp *wish) {
+    REQUIRE(handle && wish && nbytes && nbytes % GRANULARITY == 0, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(wish->type == CU_MEM_ALLOCATION_TYPE_PINNED, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(wish->location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_SUPPORTED);
+    REQUIRE(is_device(wish->location.id), CUDA_ERROR_INVALID_DEVICE);
+    REQUIRE(take(wish->location.id, nbytes), CUDA_ERROR_OUT_OF_MEMORY);
+    auto physical = std::make_shared<Physical>();
+    physical->device = wish->location.id;
+    physical->nbytes = nbytes;
+    physical->file = memfd_create("fakecuda", MFD_CLOEXEC);
+    std::vector<char> poison(GRANULARITY, char(POISON));
+    for (std::size_t done = 0; done < nbytes && physical->file >= 0; done += GRANULARITY)
+        if (write(physical->file, poison.data(), GRANULARITY) != ssize_t(GRANULARITY)) close(physical->file), physical->file = -1;
+    if (physical->file < 0) state().devices[physical->device].used -= nbytes;
+    REQUIRE(physical->file >= 0, CUDA_ERROR_OUT_OF_MEMORY);
+    *handle = ++state().ids;
+    state().physicals[*handle] = physical;
+    return CUDA_SUCCESS;
+}
+
+CUresult map_physical(Address start, std::size_t nbytes, std::size_t offset, CUmemGenericAllocationHandle handle) {
+    auto found = state().physicals.find(handle);
+    REQUIRE(found != state().physicals.end(), CUDA_ERROR_INVALID_VALUE);
+    auto physical = found->second;
+    REQUIRE(!offset && nbytes == physical->nbytes && start % GRANULARITY == 0, CUDA_ERROR_INVALID_VALUE);
+    auto after = state().reservations.upper_bound(start);
+    REQUIRE(after != state().reservations.begin(), CUDA_ERROR_INVALID_VALUE);
+    auto around = std::prev(after);
+    REQUIRE(start + nbytes <= around->first + around->second && !touched_range(start, nbytes), CUDA_ERROR_INVALID_VALUE);
+    void *at = mmap(reinterpret_cast<void *>(start), nbytes, PROT_NONE, MAP_SHARED | MAP_FIXED, physical->file, 0);
+    REQUIRE(at != MAP_FAILED, CUDA_ERROR_MAP_FAILED);
+    auto range = add_range(Range::MAPPED, at, nbytes, nullptr);
+    range->device = physical->device;
+    range->physical = physical;
+    ++physical->mappings;
+    return CUDA_SUCCESS;
+}
+
+// Calls something for each mapping in an area, which has to be made of whole ones.
+CUresult for_mappings(Address start, std::size_t nbytes, const std::function<void(const shared_ptr<Range> &)> &action) {
+    Ranges pieces = pieces_of(start, nbytes);
+    REQUIRE(!pieces.empty() && pieces.back()->start == start, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(pieces.front()->start + pieces.front()->nbytes == start + nbytes, CUDA_ERROR_INVALID_VALUE);
+    for (auto &piece : pieces) REQUIRE(piece->kind == Range::MAPPED, CUDA_ERROR_INVALID_VALUE);
+    for (auto &piece : pieces) action(piece);
+    return CUDA_SUCCESS;
+}
+
+CUresult set_access(Address start, std::size_t nbytes, const CUmemAccessDesc *wishes, std::size_t n) {
+    REQUIRE(wishes && n, CUDA_ERROR_INVALID_VALUE);
+    for (std::size_t i = 0; i < n; ++i) {
+        REQUIRE(wishes[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_NOT_SUPPORTED);
+        REQUIRE(is_device(wishes[i].location.id), CUDA_ERROR_INVALID_DEVICE);
+        for (auto &piece : pieces_of(start, nbytes))
+            REQUIRE(can_access(wishes[i].location.id, piece->device), CUDA_ERROR_INVALID_DEVICE);
+    }
+    return for_mappings(start, nbytes, [=](const shared_ptr<Range> &piece) {
+        bool is_used = false;
+        for (std::size_t i = 0; i < n; ++i) piece->access[wishes[i].location.id] = wishes[i].flags;
+        for (auto &[device, flags] : piece->access) is_used |= flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        mprotect(reinterpret_cast<void *>(piece->start), piece->nbytes, is_used ? PROT_READ | PROT_WRITE : PROT_NONE);
+    });
 }
 
 CUresult allocate(const Call &call, CUdeviceptr *address, std::size_t nbytes) {
@@ -1048,7 +1185,7 @@ CUresult locate(const Box &box, const Extent &extent, shared_ptr<Range> &range) 
         REQUIRE(!is_quarantined(box.first(), box.span(extent)), CUDA_ERROR_INVALID_VALUE);
         return CUDA_SUCCESS;
     }
-    REQUIRE(range->covers(box.first(), box.span(extent)), CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(!pieces_of(box.first(), box.span(extent)).empty(), CUDA_ERROR_INVALID_VALUE);
     REQUIRE(box.type != CU_MEMORYTYPE_HOST || range->is_host(), CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
@@ -1075,16 +1212,27 @@ shared_ptr<Snapshot> snapshot(const Box &from, const Extent &extent) {
 // A range as work uses it. After cuMemFreeAsync was called any use is an error, though the free may come later.
 shared_ptr<Range> usable(const shared_ptr<Range> &range) { return range->is_freeing ? nullptr : range; }
 
-// A copy as work, with the ranges of its memory, which are null where that is pageable.
-CUresult copy_work(const Box &to, const Box &from, const Extent &extent, bool is_captured, Work &work,
+bool has_access(int device, const Range &range) {
+    auto found = range.access.find(device);
+    return range.kind != Range::MAPPED || (found != range.access.end() && found->second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+// Adds what a box lies in to what work on a device uses; null for what that device has no access to.
+void add_usable(Ranges &ranges, const Box &box, const Extent &extent, int device) {
+    for (auto &piece : pieces_of(box.first(), box.span(extent)))
+        ranges.push_back(has_access(device, *piece) ? usable(piece) : nullptr);
+}
+
+// A copy as work of a device, with the ranges of its memory, which are null where that is pageable.
+CUresult copy_work(const Box &to, const Box &from, const Extent &extent, int device, bool is_captured, Work &work,
                    shared_ptr<Range> &to_range, shared_ptr<Range> &from_range) {
     TRY(locate(to, extent, to_range));
     TRY(locate(from, extent, from_range));
     work = {"copy"};
     if (extent.rows == 1 && extent.slices == 1)
         work.line = std::make_shared<Line>(Line{to.row(0, 0), from.row(0, 0), to.type, from.type, extent.width});
-    if (to_range) work.ranges.push_back(usable(to_range));
-    if (from_range) work.ranges.push_back(usable(from_range));
+    if (to_range) add_usable(work.ranges, to, extent, device);
+    if (from_range) add_usable(work.ranges, from, extent, device);
     if (to_range && !from_range && !is_captured) {  // pageable memory may change as soon as this returns
         auto taken = snapshot(from, extent);
         work.body = [=] { copy_rows(to, taken->box, extent); };
@@ -1109,7 +1257,7 @@ CUresult copy(Call &call, const Box &to, const Box &from, const Extent &extent, 
     Work work;
     TRY(find_stream(handle, stream));
     if (extent.is_empty()) return CUDA_SUCCESS;
-    TRY(copy_work(to, from, extent, stream->capture != nullptr, work, to_range, from_range));
+    TRY(copy_work(to, from, extent, stream->context->device, stream->capture != nullptr, work, to_range, from_range));
     submit(call.lock, stream, std::move(work));
     if (stream->capture) return CUDA_SUCCESS;
     if ((!to_range && !state().lazy_us) || is_waited_for) {  // pageable memory must be written when this returns
@@ -1176,7 +1324,7 @@ void fill_rows(const Box &box, const Extent &extent, T value) {
 }
 
 template <class T>
-CUresult fill_work(CUdeviceptr address, std::size_t pitch, T value, std::size_t width, std::size_t rows, Work &work) {
+CUresult fill_work(CUdeviceptr address, std::size_t pitch, T value, std::size_t width, std::size_t rows, int device, Work &work) {
     shared_ptr<Range> range;
     Box box{Address(address), pitch, 0, 0, 0, 0, CU_MEMORYTYPE_DEVICE};
     Extent extent{width * sizeof(T), rows, 1};
@@ -1186,16 +1334,16 @@ CUresult fill_work(CUdeviceptr address, std::size_t pitch, T value, std::size_t 
     work = {"fill"};
     work.area = std::make_shared<CUDA_MEMSET_NODE_PARAMS>(
         CUDA_MEMSET_NODE_PARAMS{address, pitch, static_cast<unsigned>(value), sizeof(T), width, rows});
-    work.ranges = {usable(range)};
+    add_usable(work.ranges, box, extent, device);
     work.body = [=] { fill_rows(box, extent, value); };
     return CUDA_SUCCESS;
 }
 
-CUresult fill_work(const CUDA_MEMSET_NODE_PARAMS &p, Work &work) {
+CUresult fill_work(const CUDA_MEMSET_NODE_PARAMS &p, int device, Work &work) {
     switch (p.elementSize) {
-        case 1: return fill_work<unsigned char>(p.dst, p.pitch, p.value, p.width, p.height, work);
-        case 2: return fill_work<unsigned short>(p.dst, p.pitch, p.value, p.width, p.height, work);
-        case 4: return fill_work<unsigned>(p.dst, p.pitch, p.value, p.width, p.height, work);
+        case 1: return fill_work<unsigned char>(p.dst, p.pitch, p.value, p.width, p.height, device, work);
+        case 2: return fill_work<unsigned short>(p.dst, p.pitch, p.value, p.width, p.height, device, work);
+        case 4: return fill_work<unsigned>(p.dst, p.pitch, p.value, p.width, p.height, device, work);
         default: return CUDA_ERROR_INVALID_VALUE;
     }
 }
@@ -1206,7 +1354,7 @@ CUresult fill(Call &call, CUdeviceptr address, std::size_t pitch, T value, std::
     Work work;
     TRY(find_stream(handle, stream));
     if (!width || !rows) return CUDA_SUCCESS;
-    TRY(fill_work(address, pitch, value, width, rows, work));
+    TRY(fill_work(address, pitch, value, width, rows, stream->context->device, work));
     submit(call.lock, stream, std::move(work));
     return CUDA_SUCCESS;
 }
@@ -1622,6 +1770,7 @@ CUresult gather(const Function &function, void **parameters, void **extra, Argum
 }
 
 bool may_use(int device, const Range &range) {
+    if (range.kind == Range::MAPPED) return has_access(device, range);
     if (range.is_host() || range.kind == Range::MANAGED || range.device == device) return true;
     if (range.pool) return range.pool->access.count(device) && range.pool->access[device] != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return state().devices[device].primary->peers.count(range.device) != 0;
@@ -1638,9 +1787,9 @@ Ranges reached(const Function &function, const Arguments &arguments, int device)
     std::size_t n = function.itemsize ? function.itemsize * arguments.back() : 1;
     for (std::size_t i = 0; n && i < arguments.size(); ++i) {
         if (!is_pointer(function, arguments, i)) continue;
-        auto range = touched_range(arguments[i], n);
-        bool is_good = range && range->covers(arguments[i], n) && may_use(device, *range);
-        found.push_back(is_good ? range : nullptr);
+        Ranges pieces = pieces_of(arguments[i], n);
+        for (auto &piece : pieces) found.push_back(may_use(device, *piece) ? piece : nullptr);
+        if (pieces.empty()) found.push_back(nullptr);
     }
     return found;
 }
@@ -1832,6 +1981,7 @@ int device_attribute(CUdevice_attribute attribute) {
         {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
         {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1},
         {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
@@ -1859,7 +2009,7 @@ CUresult put(void *data, T value) {
 
 CUresult pointer_attribute(CUpointer_attribute attribute, Address address, const Range &range, void *data) {
     switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_CONTEXT: return put(data, range.pool ? nullptr : range.context->handle);
+        case CU_POINTER_ATTRIBUTE_CONTEXT: return put(data, range.pool || !range.context ? nullptr : range.context->handle);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return put<unsigned>(data, range.is_host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return put<CUdeviceptr>(data, address);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -2624,7 +2774,7 @@ CUresult CUDAAPI cuGraphExecMemcpyNodeSetParams(CUgraphExec handle, CUgraphNode 
     shared_ptr<Range> to, from;
     TRY(copy_work(line(address_of(p->dstMemoryType, p->dstHost, p->dstDevice), p->dstMemoryType),
                   line(address_of(p->srcMemoryType, p->srcHost, p->srcDevice), p->srcMemoryType),
-                  {p->WidthInBytes, 1, 1}, true, work, to, from));
+                  {p->WidthInBytes, 1, 1}, state().contexts.find(context)->device, true, work, to, from));
     REQUIRE(is_of_like_memory(node->work.ranges, work.ranges) && is_of_one_device(work.ranges, context), CUDA_ERROR_INVALID_VALUE);
     node->work = std::move(work);
     return CUDA_SUCCESS;
@@ -2646,7 +2796,7 @@ CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(CUgraphExec handle, CUgraphNode 
     REQUIRE(node && p && node->work.area && is_context(context), CUDA_ERROR_INVALID_VALUE);
     REQUIRE(p->width == node->work.area->width && p->height == node->work.area->height, CUDA_ERROR_INVALID_VALUE);
     Work work;
-    TRY(fill_work(*p, work));
+    TRY(fill_work(*p, state().contexts.find(context)->device, work));
     REQUIRE(is_of_like_memory(node->work.ranges, work.ranges) && is_of_one_device(work.ranges, context), CUDA_ERROR_INVALID_VALUE);
     node->work = std::move(work);
     return CUDA_SUCCESS;
@@ -2837,6 +2987,61 @@ CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *address, std::size_t nbyte
 CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     ENTER(cuMemFreeAsync, HEALTHY);
     return free_async(call, address, stream);
+}
+
+CUresult CUDAAPI cuMemGetAllocationGranularity(std::size_t *nbytes, const CUmemAllocationProp *wish,
+                                                CUmemAllocationGranularity_flags) {
+    ENTER(cuMemGetAllocationGranularity, INITIALIZED);
+    REQUIRE(nbytes && wish, CUDA_ERROR_INVALID_VALUE);
+    *nbytes = GRANULARITY;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *address, std::size_t nbytes, std::size_t alignment, CUdeviceptr,
+                                     unsigned long long flags) {
+    ENTER_UNSAFE(cuMemAddressReserve, HEALTHY);
+    REQUIRE(!flags, CUDA_ERROR_INVALID_VALUE);
+    return reserve_addresses(address, nbytes, alignment);
+}
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, std::size_t nbytes) {
+    ENTER_UNSAFE(cuMemAddressFree, INITIALIZED);
+    return free_addresses(address, nbytes);
+}
+
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *handle, std::size_t nbytes, const CUmemAllocationProp *wish,
+                             unsigned long long flags) {
+    ENTER_UNSAFE(cuMemCreate, HEALTHY);
+    REQUIRE(!flags, CUDA_ERROR_INVALID_VALUE);
+    return create_physical(handle, nbytes, wish);
+}
+
+CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
+    ENTER_UNSAFE(cuMemRelease, INITIALIZED);
+    auto found = state().physicals.find(handle);
+    REQUIRE(found != state().physicals.end(), CUDA_ERROR_INVALID_VALUE);
+    auto physical = found->second;
+    state().physicals.erase(found);
+    physical->is_released = true;
+    forget_physical(physical);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemMap(CUdeviceptr address, std::size_t nbytes, std::size_t offset, CUmemGenericAllocationHandle handle,
+                          unsigned long long flags) {
+    ENTER_UNSAFE(cuMemMap, HEALTHY);
+    REQUIRE(!flags, CUDA_ERROR_INVALID_VALUE);
+    return map_physical(address, nbytes, offset, handle);
+}
+
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, std::size_t nbytes) {
+    ENTER_UNSAFE(cuMemUnmap, INITIALIZED);
+    return for_mappings(address, nbytes, [](const shared_ptr<Range> &piece) { unmap(piece); });
+}
+
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, std::size_t nbytes, const CUmemAccessDesc *wishes, std::size_t n) {
+    ENTER_UNSAFE(cuMemSetAccess, HEALTHY);
+    return set_access(address, nbytes, wishes, n);
 }
 
 CUresult CUDAAPI cuMemHostAlloc(void **address, std::size_t nbytes, unsigned flags) {
@@ -3306,6 +3511,13 @@ void drop_everything(Lock &lock) {
     s.error = s.error == CUDA_SUCCESS ? CUDA_ERROR_UNKNOWN : s.error;  // lets waits for a value end
     for (auto &[handle, context] : std::map<CUcontext, shared_ptr<Context>>(s.contexts.live)) end_context(lock, context);
     for (auto &[start, range] : std::map<Address, shared_ptr<Range>>(s.ranges)) release(range);
+    for (auto &[start, nbytes] : s.reservations) munmap(reinterpret_cast<void *>(start), nbytes);
+    for (auto &[handle, physical] : s.physicals) {
+        physical->is_released = true;
+        forget_physical(physical);
+    }
+    s.reservations.clear();
+    s.physicals.clear();
     s.contexts.clear();
     s.pools.clear();
     s.captures.clear();
@@ -3329,8 +3541,10 @@ std::map<string, long> live_objects() {
                                 {"contexts", live_contexts()}, {"modules", s.modules.live.size()},
                                 {"graphs", s.graphs.live.size() + s.execs.live.size()}, {"objects", s.objects.live.size()},
                                 {"pools", s.pools.live.size() - s.devices.size()}, {"dropped", s.dropped},
+                                {"reservations", s.reservations.size()}, {"physicals", s.physicals.size()}, {"mappings", 0},
                                 {"allocations", 0}, {"host_allocations", 0}, {"registrations", 0}};
-    static const char *const names[] = {"allocations", "allocations", "host_allocations", "registrations", "allocations"};
+    static const char *const names[] = {"allocations",   "allocations", "host_allocations",
+                                        "registrations", "allocations", "mappings"};
     for (auto &[start, range] : s.ranges) ++n[names[range->kind]];
     return n;
 }

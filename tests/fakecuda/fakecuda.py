@@ -26,6 +26,7 @@ def counts() -> dict[str, Any]:
 def leaks() -> dict[str, int]:
     """Return what is alive, less contexts and modules, which programs keep to their end."""
     kinds = "streams", "events", "allocations", "host_allocations", "registrations", "pools", "dropped"
+    kinds += "reservations", "physicals", "mappings"
     return {kind: n for kind, n in counts().items() if n and kind in kinds}
 
 

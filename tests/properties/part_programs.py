@@ -293,26 +293,28 @@ class PartProgram:
             return
         model = self.rng.choice(self.data)
         value, place = self.rng.randrange(100), self.place()
+        where = self.rng.choice([None, model.handle.data_place])  # as one array over the parts, or gathered
         if self.rng.random() < 0.3:
-            self.log.append(f"{model.handle.name} = {value} at {place}")
+            self.log.append(f"{model.handle.name} = {value} at {place}, {where}")
 
             def overwrite(a: Any) -> None:
                 a[...] = value
 
-            self.ctx.task(place, model.handle.write())(overwrite)
+            self.ctx.task(place, model.handle.write(where))(overwrite)
             model.array[...] = value
             return
-        self.log.append(f"{model.handle.name} += {value} at {place}")
+        self.log.append(f"{model.handle.name} += {value} at {place}, {where}")
 
         def update(a: Any) -> None:
             a[...] = (a * 5 + value) % MODULUS
 
-        self.ctx.task(place, model.handle.rw())(update)
+        self.ctx.task(place, model.handle.rw(where))(update)
         model.array[...] = (model.array * 5 + value) % MODULUS
 
     def step_read_whole(self) -> None:
         model = self.rng.choice(self.data)
-        self.check(model.handle.read(), self.place(), model.array, f"read {model.handle.name}")
+        where = self.rng.choice([None, model.handle.data_place])
+        self.check(model.handle.read(where), self.place(), model.array, f"read {model.handle.name} at {where}")
 
     def step_fill(self) -> None:
         model, k = self.pick()
@@ -366,7 +368,10 @@ class PartProgram:
             return
         self.log.append(f"prefetch {model.handle.name}")
         data = model.handle if self.rng.random() < 0.5 else model.parts[k]
-        self.ctx.prefetch(data, stf.data_place.device(self.rng.randrange(self.count)))
+        places = [*map(stf.data_place.device, range(self.count)), stf.data_place.host()]
+        self.ctx.prefetch(
+            data, self.rng.choice([*places, *([model.handle.data_place] if data is model.handle else [])])
+        )
 
     def step_mistake(self) -> None:
         """Do what is refused, and changes nothing."""
@@ -427,12 +432,10 @@ class PartProgram:
         for model in self.data:
             for part in model.parts:
                 self.ctx.task(part.exec_place, part.read())(lambda a: None)
-                widest = (2,) * model.array.ndim
                 for mode in ("none", "periodic"):
-                    for widths in itertools.product(range(3), repeat=model.array.ndim):
+                    for widths in itertools.product((2, 1, 0), repeat=model.array.ndim):  # the widest first
                         if model.allows(widths) and all(w <= n for w, n in zip(widths, model.array.shape, strict=True)):
                             part.read(halo=widths, halo_mode=mode)
-                assert widest
 
     def step_graph(self) -> None:
         if self.recording:

@@ -235,9 +235,16 @@ class StreamBackend(LanePort):
             replica.pinned = self.driver.pin(start, extent, replica.owner, self.is_lent) > 0
         return 0
 
+    def reserve(self, places, page, runs):
+        devices = [self.devices[place] for place in places]
+        return None if self.captured or min(devices) < 0 else self.driver.reserve(devices, page, runs)
+
     def alloc(self, slot, replica):
         lane: Lane = self.lanes[slot]
         device: cython.int = self.devices[replica.place]
+        if replica.owner is not None:
+            replica.address = self.driver.map(replica.owner.mapping, replica.owner.number, device)
+            return 0
         address: cython.longlong = self.driver.alloc(device, replica.layout.nbytes, lane.stream)
         try:
             replica.owner = self.driver.owner(address)

@@ -141,6 +141,20 @@ class Driver:
         """Free memory when `stream` gets here."""
         raise NotImplementedError
 
+    def reserve(self, devices, page, runs):
+        """Return one range of addresses, with its `address`, for memory of several devices; None if there is no such.
+
+        `runs` are (first page, count, position in `devices`), with pages of so many bytes.
+        """
+        return None
+
+    def map(self, mapping, place, device):
+        """Have the pages of a place of a `reserve`; MemoryError if there is no room. `free` gives them back.
+
+        Return an address by which `free` knows them, which is `place` bytes into the range.
+        """
+        raise NotImplementedError
+
     def owner(self, address):
         """The Python object that keeps an allocation alive, if there is one."""
         return None

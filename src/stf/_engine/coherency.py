@@ -47,6 +47,7 @@ import cython
 from stf._engine import adoption, host_waits, shortages
 from stf._engine.failures import Failure
 from stf._engine.versions import derived_outcome
+from stf._port.replicas import Piece
 from stf.errors import OutOfMemoryError
 from stf.observe.observer import Operation
 
@@ -354,7 +355,7 @@ class Coherency:
         """Ask the port; when it has none, pause for what is being freed, then evict, then give up."""
         try:
             if replica.layout.interface is None:
-                if pool.spare_bytes == 0 or not self.reuse(replica, slot, pool):
+                if pool.spare_bytes == 0 or replica.owner is not None or not self.reuse(replica, slot, pool):
                     self.port.alloc(slot, replica)
             else:
                 replica.instance = replica.layout.interface.allocate(replica.place)
@@ -621,7 +622,8 @@ class Coherency:
             self.waits.clear()
             self.add_uses(version, replica, self.waits)
             before = self.waits.numbers
-            if replica.layout.interface is None and not want_event and pool.spares(replica.layout.nbytes):
+            is_plain: cython.bint = replica.layout.interface is None and not isinstance(replica.owner, Piece)
+            if is_plain and not want_event and pool.spares(replica.layout.nbytes):
                 self.keep_spare(replica, pool)
             elif replica.layout.interface is None:
                 event = self.port.free(replica, self.waits, want_event or pool.limit > 0)

@@ -20,6 +20,7 @@ from stf._engine import (
     reductions,
     retiring,
     thread_turns,
+    windows,
 )
 from stf._engine.failures import raise_failures
 from stf._engine.versions import is_open
@@ -363,6 +364,10 @@ class Engine(EngineState):
                 claims.join_duplicates(self, task)
                 return self.admit(task)
             use.core.mark = self.serial
+            if use.core.linked is not None and windows.needs_parts(task, use):
+                self.unclaim(task, i)
+                windows.use_parts(self, task)
+                return self.admit(task)
             conflict = self.claim(task, use)
             if conflict is not None:
                 self.unclaim(task, i)

@@ -1,10 +1,11 @@
 """Parts: data that stand for a region of other data, with memory and a version of their own.
 
-Three kinds of data are related to each other::
+Four kinds of data are related to each other::
 
     whole     what the user registered: one array, with replicas as all data have
     part      a region of the whole, at home in the memory of one device
     padded    a part with margins around it, in the same memory: what a read with a halo gets
+    window    an array over the memory of several parts, where these lie under one address
 
 *A whole and its parts* have memory of their own, and their contents are brought together when a task needs that.
 Each version notes when it was last written (`Version.written_at`, which counts the ends of tasks). So of a region it is
@@ -25,6 +26,8 @@ neighbour and step. Neighbours that pushed their edges when they are written wer
 later step than its own, so each edge needs two buffers, chosen by the parity of the step. Margins that are filled by
 whoever reads them need no second buffer: the copy is a reader of the neighbour, and the next writer comes after it.
 
+*A window* (see `windows`) uses the parts in it, which order it and carry its content.
+
 In a recording nothing is brought together, since each launch would copy what may be newer by then: a launch is a task
 of the scope around, whose claims see to it. So one recording may read a whole and its parts, but writes only one of
 both. An `exchange` is recorded as other tasks are.
@@ -37,7 +40,7 @@ import cython
 from stf._engine import loans
 from stf._engine.access import MODE_NAMES, Access, Data
 from stf._port.events import EventSet
-from stf._port.replicas import Layout, Replica
+from stf._port.replicas import Layout, Piece, Replica
 from stf.errors import AccessError, TaskStateError
 
 GATHER, SCATTER, EXCHANGE = "gather", "scatter", "exchange"  # kinds of tasks
@@ -133,6 +136,8 @@ def conflict(engine: EngineState, task: TaskCore, use: Access):
             "accumulate into other data, and add these"
         )
     writes: cython.bint = (mode & WRITE) != 0
+    if relation.kind == WINDOW:
+        return None
     copies: cython.bint = task.kind == GATHER or task.kind == SCATTER
     copies |= task.kind == EXCHANGE and relation.kind == PADDED
     held = holder(engine, task, use, relation, writes, copies)
@@ -143,6 +148,8 @@ def conflict(engine: EngineState, task: TaskCore, use: Access):
     elif engine.scope.records:
         check_recorded(engine, task, use, relation, writes)
     if relation.kind == PADDED:
+        if not copies and task.kind != "graph":
+            check_neighbours(task, relation)
         if mode & READ and not copies and task.kind != "graph" and has_old_margins(engine, relation):
             raise OutdatedError(relation, 0)
     elif mode & READ and not copies and not engine.scope.records and is_old(relation):
@@ -195,6 +202,18 @@ def is_held(engine: EngineState, task: TaskCore, use: Access, other: Data, write
                 "other, and writes one of them; use either"
             )
     return True
+
+
+def check_neighbours(task: TaskCore, relation: Relation):
+    """Refuse a task that reads a part with a halo, and writes a neighbour: where they share memory it reads both."""
+    for item in task.uses:
+        use: Access = item
+        if use.mode != READ and use.core is not relation.data and use.core in relation.neighbours:
+            raise AccessError(
+                f"task {task.label()} reads {relation.part.describe()} with a halo, and writes its neighbour "
+                f"{use.core.describe()}; write other data, or do that in a task after it"
+            )
+    return 0
 
 
 def is_old(relation: Relation):
@@ -302,6 +321,9 @@ def note_write(engine: EngineState, task: TaskCore, data: Data):
     """Note when a task that ends, or is skipped, wrote related data; a copy leaves both sides equal."""
     relation = relation_of(data)
     version = data.version
+    if relation.kind == WINDOW:
+        version.outcome = None  # the parts say how it went
+        return 0
     time: cython.longlong = engine.coherency.tick
     if relation.kind == WHOLE and task.kind == GATHER:
         for item in relation.others:
@@ -372,12 +394,16 @@ def check_alone(engine: EngineState, data: Data, what):
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
-def make_memory(engine: EngineState, layout: Layout, place, name):
-    """Return new data that nobody uses, for their memory at a place, which is never evicted; parts are cut from it."""
+def make_memory(engine: EngineState, layout: Layout, place, name, piece=None):
+    """Return new data that nobody uses, for their memory at a place, which is never evicted; parts are cut from it.
+
+    A `piece` is a `Piece`: the memory then lies where the driver has reserved it.
+    """
     memory: Data = engine.add_data(layout, name, False)
     try:
         replica = Replica(memory, place, layout.packed())
         memory.version.replicas.append(replica)
+        replica.owner = piece
         slot = engine.root.begin(place, EventSet(), COMPUTE)
         try:
             engine.coherency.allocate(memory, replica, slot)
@@ -395,12 +421,15 @@ def make_memory(engine: EngineState, layout: Layout, place, name):
     return memory
 
 
-def cut(engine: EngineState, memory: Data, layout: Layout, inside: Layout, offset, name, valid, make):
-    """Return the handle, by `make`, of new data at home in a memory, `offset` bytes into it, which lie as `inside`."""
+def cut(engine: EngineState, memory: Data, layout: Layout, inside: Layout, offset, name, valid, make, place=-1):
+    """Return the handle, by `make`, of new data at home in a memory, `offset` bytes into it, which lie as `inside`.
+
+    That is the memory of a `place`, where several share an address.
+    """
     data: Data = engine.add_data(layout, name, False)
     data.write_back = False
     try:
-        settle_in(data, memory, inside, offset)
+        settle_in(data, memory, inside, offset, place)
         if valid:
             data.version.own(data.home)
         handle = make(data)
@@ -414,12 +443,12 @@ def cut(engine: EngineState, memory: Data, layout: Layout, inside: Layout, offse
     return handle
 
 
-def settle_in(data: Data, memory: Data, inside: Layout, offset):
+def settle_in(data: Data, memory: Data, inside: Layout, offset, place):
     """Let data have their home in a memory, without content."""
     source: Replica = memory.version.replicas[0]
-    home = home_of(data, source.place, inside)
+    home = home_of(data, source.place if place < 0 else place, inside)
     home.address = source.address + offset or 1  # an empty array may be at 0, which means nowhere
-    home.owner = source.owner
+    home.owner = source.owner if not isinstance(source.owner, Piece) else None
     home.ready.update(source.ready)
     data.home = home
     data.version.replicas.append(home)
@@ -460,7 +489,7 @@ def move(engine: EngineState, data: Data, memory: Data, moves):
 def move_home(engine: EngineState, data: Data, memory: Data, inside: Layout, offset):
     """Let the home of data be in another memory."""
     version, old, before = data.version, data.home, data.parent
-    settle_in(data, memory, inside, offset)
+    settle_in(data, memory, inside, offset, -1)
     if relation_of(data).kind == PADDED:
         version.readers.update(version.writers)  # which are of the old memory
         version.own(data.home)

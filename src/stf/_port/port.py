@@ -146,6 +146,14 @@ class Port:
         """Return whether the thread with this identifier is a worker, which runs bodies."""
         return False
 
+    def reserve(self, places, page, runs):
+        """Return one range of addresses for memory of several places; None if there is no such.
+
+        `runs` are (first page, count, position in `places`), with pages of so many bytes. A replica whose owner is a
+        `Piece` of it gets its memory by `alloc`.
+        """
+        return None
+
     def alloc(self, slot, replica):
         """Give `replica` memory that may be used on `slot` at once. MemoryError if there is none."""
         raise NotImplementedError

@@ -15,6 +15,18 @@ from __future__ import annotations
 import cython
 
 
+class Piece:
+    """The memory of one place under an address that several places share, as the owner of a replica.
+
+    `mapping` is the driver's (`Driver.reserve`), `number` that of the place in it.
+    """
+
+    __slots__ = ("mapping", "number")
+
+    def __init__(self, mapping, number):
+        self.mapping, self.number = mapping, number
+
+
 @cython.freelist(64)
 @cython.cclass
 class Layout:

@@ -12,11 +12,11 @@ from stf._engine.access import check_mine
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
-from stf.data.partitioned import PartitionedData
+from stf.data.partitioned import DataPart, PartitionedData
 from stf.interop.cuda_arrays import BITS
 from stf.interop.dtypes import carrier, is_narrow
 from stf.interop.known_arrays import describe_numpy
-from stf.places.places import DataPlace, ReplicatedPlace
+from stf.places.places import CompositePlace, DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.checks import check_array, task_of_kind
 from stf.tasks.group import Tasks, joined
@@ -66,7 +66,7 @@ def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
             raise ValueError(
                 f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
             )
-    return submit_copy(context, sources, targets, None)
+    return submit_copy(context, sources, targets, dst.exec_place if isinstance(dst, DataPart) else None)
 
 
 def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> Task:
@@ -135,10 +135,17 @@ def fill(context: ContextCore, data: LogicalData, value: Any) -> Task | Tasks:
             f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
             "or write it in a task"
         )
-    if isinstance(data, PartitionedData) and np.ndim(value) == 0:
-        check_array(context, data)
-        return joined([submit_fill(context, part, value, None, part.exec_place) for part in data.parts.ravel()])
-    return submit_fill(context, data, value, None, None)
+    if not isinstance(data, PartitionedData):
+        return submit_fill(context, data, value, None, data.exec_place if isinstance(data, DataPart) else None)
+    check_array(context, data)
+    values = value
+    if not isinstance(value, Param) and np.ndim(value):
+        values = np.broadcast_to(content_of(value, data), data.core.layout.shape)
+    tasks = []
+    for part in data.parts.ravel():
+        own = value if values is value else values[part.region.indices()]
+        tasks.append(submit_fill(context, part, own, None, part.exec_place))
+    return joined(tasks)
 
 
 def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: DataPlace | None, place: Any) -> Task:
@@ -233,6 +240,9 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     """
     if isinstance(data_place, ReplicatedPlace):
         return joined([prefetch(context, data, place.affine_data_place) for place in data_place.grid])
+    if isinstance(data_place, CompositePlace) and isinstance(data, PartitionedData) and data_place == data.data_place:
+        parts = data.parts.ravel()
+        return joined([prefetch(context, part, part.exec_place.affine_data_place) for part in parts])
     code = data_place_code(context, data_place)
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:

@@ -5,6 +5,9 @@ takes them. The engine (`stf._engine.parts`) knows which side of a region is new
 would read old content. The copies are here, as tasks: `gather` into the whole, `scatter` to a part, `exchange` into the
 margins of a part that is read with a halo.
 
+Where the driver can (`Port.reserve`), the parts lie under one address, in pages of their places. Then a read with a
+halo, and an access at the composite place, are windows (`stf._engine.windows`), and nothing is copied.
+
 `Pieces` has what all handles share. It holds plain handles of all data; what users hold are further handles of the same
 data, which do not give them up. So a part keeps the whole alive, and nothing is a cycle.
 """
@@ -19,12 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine import parts as engine_parts
-from stf._engine import recording_caches
+from stf._engine import recording_caches, windows
 from stf._engine.task import make_access_like
-from stf._port.replicas import Layout
+from stf._port.replicas import Layout, Piece
 from stf.data.logical_data import LogicalData
 from stf.errors import AccessError, PlaceError
-from stf.places.halos import Margins, as_halo, check_mode, check_parts, edges_of, margins_of
+from stf.places.evaluation import PAGE, runs_of_pages
+from stf.places.halos import Edge, Margins, as_halo, check_mode, check_parts, edges_of, margins_of
 from stf.places.partition import Part, Tiles, part_of, positions_of
 from stf.places.places import CompositePlace, DataPlace, ExecPlace
 from stf.places.table import place_code
@@ -60,7 +64,7 @@ class Box(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A padded form of a part: its handle, its margins, and the boxes of neighbours that fill them."""
+    """A padded form of a part: its handle, its margins, and the boxes of neighbours that fill them, if any do."""
 
     handle: LogicalData
     margins: Margins
@@ -81,6 +85,8 @@ class Pieces:
         The region of each part.
     handles : list of LogicalData
         The parts.
+    mapping : object or None
+        The addresses that all parts share; None where each part has memory of its own.
     """
 
     def __init__(self, context: Any, whole: LogicalData, place: CompositePlace) -> None:
@@ -100,17 +106,26 @@ class Pieces:
         self.rooms = [Margins(nowhere, nowhere)] * len(self.boxes)
         self.handles: list[LogicalData] = []
         self.forms: dict[Any, Form] = {}
+        self.around: dict[int, Any] = {}  # of parts in a mapping: memory for what a periodic halo is copied to
         me = weakref.ref(self)
         engine = context.engine
         engine_parts.make_whole(engine, whole.core, refresher(me, "whole", None))
         label = whole.name or f"data{whole.core.id}"
+        self.mapping = self.reserve() if context.on_cuda and len(self.boxes) > 1 else None
         for k, where in enumerate(positions_of(self.grid.dims)):
             name = f"{label}.parts[{','.join(map(str, where))}]"
             layout = self.layout(self.boxes[k].shape)
-            memory = engine.patiently(engine_parts.make_memory, layout, self.memories[k], name)
-            self.handles.append(engine.patiently(engine_parts.cut, memory, layout, layout, 0, name, False, LogicalData))
+            piece = None if self.mapping is None else Piece(self.mapping, k)
+            memory = engine.patiently(engine_parts.make_memory, layout, self.memories[k], name, piece)
+            inside, offset = (layout, 0) if piece is None else self.place_in_mapping(k, self.boxes[k])
+            self.handles.append(
+                engine.patiently(engine_parts.cut, memory, layout, inside, offset, name, False, LogicalData)
+            )
             self.handles[k].core.readonly = whole.core.readonly
             engine_parts.make_part(engine, self.handles[k].core, whole.core, refresher(me, "part", k))
+        if self.mapping is not None:
+            owners = [k for k, box in enumerate(self.boxes) if box.size]
+            self.window("whole", owners[0], tuple(map(range, self.shape)), label, owners)
 
     @property
     def context(self) -> Any:
@@ -123,6 +138,37 @@ class Pieces:
         order = Layout(shape, known_layout.strides, known_layout.dtype, known_layout.itemsize)
         packed: Layout = order.packed()
         return Layout(shape, packed.strides, packed.dtype, packed.itemsize, library=known_layout.library)
+
+    # -- one address for all -----------------------------------------------------------------------------------
+
+    def reserve(self) -> Any:
+        """Return one range of addresses for all parts; None if the driver has none, or a part is no strided array."""
+        if not all(isinstance(along, range) for box in self.boxes for along in box) or 0 in self.shape:
+            return None
+        strides = self.layout(self.shape).strides
+        runs = runs_of_pages(self.boxes, self.shape, strides, self.whole.core.layout.itemsize)
+        return None if runs is None else self.context.engine.root.reserve(self.memories, PAGE, runs)
+
+    def place_in_mapping(self, k: int, box: Sequence[Any]) -> tuple[Layout, int]:
+        """Return how a region of the whole lies in the mapping, and its offset from what place k knows it by."""
+        whole = self.layout(self.shape)
+        shape = tuple(map(len, box))
+        offset, strides = Box(tuple(box), ()).in_whole(whole.strides) if all(shape) else (0, whole.strides)
+        return Layout(shape, strides, whole.dtype, whole.itemsize, library=whole.library), offset - k
+
+    def window(self, key: Any, k: int, box: Sequence[range], name: str, inside: list[int]) -> LogicalData:
+        """Return the window of a region, known by `key`, at place k; the parts `inside` lie in it."""
+        engine = self.context.engine
+        lies, offset = self.place_in_mapping(k, box)
+        memory = self.handles[k].core.parent
+        handle = engine.patiently(
+            engine_parts.cut, memory, self.layout(lies.shape), lies, offset, name, True, LogicalData, self.memories[k]
+        )
+        handle.core.readonly = self.whole.core.readonly
+        windows.make_window(handle.core, self.whole.core, [self.handles[i].core for i in inside])
+        nowhere = (0,) * len(self.shape)
+        self.forms[key] = Form(handle, Margins(nowhere, nowhere), [], inside)
+        return handle
 
     # -- bringing content together -----------------------------------------------------------------------------
 
@@ -198,17 +244,25 @@ class Pieces:
             return known_form.handle
         check_parts(self.boxes, self.shape, widths, self.whole.core.label())
         margins = margins_of(self.boxes[k], self.shape, widths, mode)
-        if not fits(margins, self.rooms[k]):
-            self.widen(k, margins)
         edges = edges_of(self.boxes, k, self.shape, widths, mode)
         neighbours = list(dict.fromkeys([k, *(edge.owner for edge in edges)]))
         key = k, widths, mode
+        name = f"{self.handles[k].name} with halo"
+        if self.mapping is not None and mode == "none":
+            around = zip(self.boxes[k], *margins, strict=True)
+            return self.window(key, k, [range(a.start - b, a.stop + c) for a, b, c in around], name, neighbours)
         engine = self.context.engine
         part = self.handles[k].core
+        if self.mapping is not None:  # the other end of the whole is not beside it: it is copied, and the part, too
+            edges.append(Edge(k, self.boxes[k].shape, (0,) * len(self.shape), margins.before))
+            memory = self.memory_around(k, margins)
+        else:
+            if not fits(margins, self.rooms[k]):
+                self.widen(k, margins)
+            memory = part.parent
         layout, inside, offset = self.place_in_memory(k, margins)
-        name = f"{self.handles[k].name} with halo"
         handle = engine.patiently(
-            engine_parts.cut, part.parent, self.layout(layout.shape), inside, offset, name, True, LogicalData
+            engine_parts.cut, memory, self.layout(layout.shape), inside, offset, name, True, LogicalData
         )
         handle.core.readonly = False
         self.forms[key] = Form(handle, margins, edges, neighbours)
@@ -224,6 +278,16 @@ class Pieces:
         first = [a - b for a, b in zip(room.before, margins.before, strict=True)]
         inside = Layout(layout.shape, memory.strides, memory.dtype, memory.itemsize, library=memory.library)
         return layout, inside, offset_of(first, memory.strides)
+
+    def memory_around(self, k: int, margins: Margins) -> Any:
+        """Return memory beside a part's own with room for margins: the last one, or a wider one for those to come."""
+        if k not in self.around or not fits(margins, self.rooms[k]):
+            room = Margins(*(tuple(map(max, a, b)) for a, b in zip(self.rooms[k], margins, strict=True)))
+            layout = self.layout(padded_shape(self.boxes[k].shape, room))
+            make, name = engine_parts.make_memory, f"{self.handles[k].name} with halo"
+            self.around[k] = self.context.engine.patiently(make, layout, self.memories[k], name)
+            self.rooms[k] = room
+        return self.around[k]
 
     def widen(self, k: int, margins: Margins) -> None:
         """Move a part to memory with wider margins."""
@@ -315,6 +379,71 @@ class PartitionedData(LogicalData):
     def partition(self) -> Any:
         """The partition: which part belongs to which place."""
         return self._pieces.place.partition
+
+    @property
+    def data_place(self) -> Any:
+        """The composite place over which they lie."""
+        return self._pieces.place
+
+    def read(self, data_place: Any = None) -> Any:
+        """Return an access that reads; at their composite place it is to the parts where they lie, as one array.
+
+        Parameters
+        ----------
+        data_place : data_place, optional
+            As of `LogicalData.read`, or the data's own composite place. Where the memories of its devices share no
+            address, as those of emulated devices, that means the memory of the place where the task runs.
+
+        Raises
+        ------
+        TypeError
+            `data_place` is no data place.
+        PlaceError
+            It is another composite place.
+        """
+        if isinstance(data_place, CompositePlace):
+            window = self._window_at(data_place)
+            return super().read() if window is None else window.read(self._place_of_window())
+        return super().read(data_place)
+
+    def write(self, data_place: Any = None) -> Any:
+        """Return an access that overwrites; see `read`.
+
+        Raises
+        ------
+        AccessError
+            The data are read-only.
+        TypeError, PlaceError
+            As of `read`.
+        """
+        if isinstance(data_place, CompositePlace):
+            window = self._window_at(data_place)
+            return super().write() if window is None else window.write(self._place_of_window())
+        return super().write(data_place)
+
+    def rw(self, data_place: Any = None) -> Any:
+        """Return an access that reads and writes; see `read`.
+
+        Raises
+        ------
+        AccessError
+            The data are read-only.
+        TypeError, PlaceError
+            As of `read`.
+        """
+        if isinstance(data_place, CompositePlace):
+            window = self._window_at(data_place)
+            return super().rw() if window is None else window.rw(self._place_of_window())
+        return super().rw(data_place)
+
+    def _window_at(self, place: Any) -> LogicalData | None:
+        if place != self._pieces.place:
+            raise PlaceError(f"{self.core.describe()} lies at {self._pieces.place!r}, got {place!r}; use that")
+        form = self._pieces.forms.get("whole")
+        return None if form is None else form.handle
+
+    def _place_of_window(self) -> Any:
+        return next(home for home, box in zip(self._pieces.homes, self._pieces.boxes, strict=True) if box.size)
 
     def tiles(self, shape: Any) -> Any:
         """Refuse: partitioned data are cut already."""

@@ -18,7 +18,7 @@ from stf.interop.dtypes import dtype_of
 from stf.places.halos import as_halo, check_mode, check_parts, edges_of
 from stf.places.partition import Part, as_dims, check_partition, part_of, positions_of
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["PAGE", "Evaluation", "evaluate", "runs_of_pages"]
 
 PAGE = 2 << 20  # bytes of a page of a device's memory
 MOST_RUNS = 1 << 26  # of a part that are looked at
@@ -88,6 +88,24 @@ def evaluate(
         len(edges),
         is_exact,
     )
+
+
+def runs_of_pages(
+    parts: list[Part], shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> list[tuple[int, int, int]] | None:
+    """Return (first page, count, part) of each run of pages of an array without gaps that belong to one part.
+
+    A page belongs to the part with most of its bytes. None if the parts have too many runs to be counted.
+    """
+    nesting = sorted(range(len(shape)), key=lambda axis: (-abs(strides[axis]), axis))
+    turned = [Part(part[axis] for axis in nesting) for part in parts]
+    counts, is_exact = pages_of(turned, tuple(shape[axis] for axis in nesting), itemsize, PAGE)
+    if not is_exact:
+        return None
+    owners = counts.argmax(axis=0)
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    lengths = np.diff(starts, append=len(owners))
+    return list(zip(starts.tolist(), lengths.tolist(), owners[starts].tolist(), strict=True))
 
 
 def pages_of(parts: list[Part], shape: tuple[int, ...], itemsize: int, page: int) -> tuple[Any, bool]:

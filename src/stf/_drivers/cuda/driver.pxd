@@ -1,5 +1,6 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
+from stf._drivers.cuda.devices cimport Device
 from stf._drivers.cuda.hardware cimport HardwareDriver
 from stf._drivers.cuda.streams cimport DeviceStream, HostStream
 from stf._drivers.cuda.submitter cimport Submitter
@@ -11,6 +12,7 @@ cdef class CudaDriver(HardwareDriver):
     cdef readonly list used
     cdef readonly list capacity
     cdef readonly int64_t live_allocations
+    cdef dict mapped  # by address: (mapping, number of the place, device, bytes of its pages)
     cdef readonly int64_t live_streams
     cdef readonly int64_t live_events
     cdef int quiet
@@ -34,5 +36,8 @@ cdef class CudaDriver(HardwareDriver):
     cdef int launch_later(self, DeviceStream lane, what) except -1
     cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int drain_stream(self, DeviceStream stream) except -1
+    cdef int must_have_room(self, int device, int64_t nbytes) except -1
+    cdef int trim(self, Device gpu) except -1
+    cdef int unmap(self, address, DeviceStream lane) except -1
     cdef int free_in_order(self, DeviceStream lane, what) except -1
     cdef int free_on(self, what, cu.CUstream stream) except -1

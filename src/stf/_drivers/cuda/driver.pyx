@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
+from stf._drivers.cuda.devices cimport FAR, Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
 from stf._drivers.cuda.fill cimport fill_planned
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.hardware cimport HardwareDriver
@@ -33,6 +33,7 @@ from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, Queu
 import time
 
 from stf._drivers.copyplan import plan_copy
+from stf._drivers.cuda import virtual
 from stf._drivers.cuda.functions import DeviceFunctions
 from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
@@ -55,6 +56,7 @@ cdef class CudaDriver(HardwareDriver):
         self.stamps = Stamps(self, self.submitter)
         self.kernels = DeviceFunctions(self)
         self.used = [0] * (len(ordinals) + 1)
+        self.mapped = {}
         self.capacity = [0, *(capacity or [0] * len(ordinals))]
         self.start(ordinals, host_pool)
         try:
@@ -521,8 +523,7 @@ cdef class CudaDriver(HardwareDriver):
         cdef bint at_once = lane.device < 0 or lane.head is not None or lane.busy or lane.device != device
         if self.lost is not None:
             raise self.lost.again()
-        if device >= 0 and self.capacity[device + 1] and self.used[device + 1] + nbytes > self.capacity[device + 1]:
-            raise MemoryError(f"{nbytes} bytes asked, {self.capacity[device + 1] - self.used[device + 1]} free")
+        self.must_have_room(device, nbytes)
         pool = gpu.pool if device >= 0 else self.host_pool
         if not at_once:
             handle = (<DeviceStream>lane).handle
@@ -533,6 +534,8 @@ cdef class CudaDriver(HardwareDriver):
                 code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
                 if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
                     cu.cuMemPoolTrimTo(pool, 0)
+                    with gil:
+                        virtual.free_spare()
                     code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
                 if code == cu.CUDA_SUCCESS and at_once:
                     code = cu.cuStreamSynchronize(handle)
@@ -552,6 +555,8 @@ cdef class CudaDriver(HardwareDriver):
     cdef int free_in_order(self, DeviceStream lane, what) except -1:
         """Free when the stream gets there."""
         cdef bint is_pooled = <int>what[0] >= 0 or (self.has_host_pool and <int>what[0] != MANAGED)
+        if self.mapped and what[1] in self.mapped:
+            return self.unmap(what[1], lane)
         if self.lost is None and is_pooled and not (lane.captured or lane.foreign) and self.submitter.takes():
             self.used[<int>what[0] + 1] -= what[2]
             self.live_allocations -= 1
@@ -573,6 +578,57 @@ cdef class CudaDriver(HardwareDriver):
         with nogil:
             code = cu.cuMemFreeAsync(address, stream)
         return self.note(code, "cuMemFreeAsync", <int>what[0])
+
+    cdef int must_have_room(self, int device, int64_t nbytes) except -1:
+        if device >= 0 and self.capacity[device + 1] and self.used[device + 1] + nbytes > self.capacity[device + 1]:
+            raise MemoryError(f"{nbytes} bytes asked, {self.capacity[device + 1] - self.used[device + 1]} free")
+        return 0
+
+    def reserve(self, devices, page, runs):
+        for device in devices:
+            self.gpu(device)
+            if not virtual.can_map((<Device>self.devices[device]).ordinal, page):
+                return None
+        for device in set(devices):
+            for other in set(devices):
+                if self.distance(device, other) == FAR:
+                    return None
+        return virtual.reserve(page, [(<Device>self.devices[device]).ordinal for device in devices], runs)
+
+    cdef int trim(self, Device gpu) except -1:
+        cdef cu.CUmemoryPool pool = gpu.pool
+        with nogil:
+            cu.cuMemPoolTrimTo(pool, 0)
+        return 0
+
+    def map(self, mapping, int place, int device):
+        cdef int64_t nbytes = mapping.nbytes_of(place)
+        if self.lost is not None:
+            raise self.lost.again()
+        self.must_have_room(device, nbytes)
+        try:
+            mapping.map(place)
+        except MemoryError:
+            virtual.free_spare()
+            self.trim(self.gpu(device))
+            mapping.map(place)
+        address = mapping.address + place
+        self.mapped[address] = mapping, place, device, nbytes
+        self.used[device + 1] += nbytes
+        self.live_allocations += 1
+        return address
+
+    cdef int unmap(self, address, DeviceStream lane) except -1:
+        """Give the pages of a place back when the stream gets here."""
+        mapping, place, device, nbytes = self.mapped.pop(address)
+        self.used[device + 1] -= nbytes
+        self.live_allocations -= 1
+        self.submitter.reach(self.submitter.pushed)
+        if self.lost is None:
+            before = push(lane.context)
+            mapping.give_back(place, <uintptr_t>lane.handle)
+            pop(before)
+        return 0
 
     # -- host memory of the user's -----------------------------------------------------------------------------
 
@@ -607,6 +663,7 @@ cdef class CudaDriver(HardwareDriver):
         lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
         self.submitter.stop()
         self.pins.close()
+        virtual.free_spare()
         self.closed = True  # until here, whoever lacked memory may close it again
         (<Stamps>self.stamps).close()
         for item in self.streams:
