@@ -42,6 +42,7 @@ from matrix import Matrix, relative_error
 from report import show_machine
 
 import stf
+from stf.devices import lanes as device_lanes
 
 MG_TILES = (256, 512, 1024, 2048)
 TUNED = {  # what is tried, in this order; the best so far of the others is kept
@@ -66,7 +67,7 @@ class Settings:
     urgent: bool = True
     whole: bool = False
     order: str = "right"
-    lanes: int = 64
+    lanes: int = 16
 
     def __str__(self) -> str:
         inner = f", inner {self.inner}" if self.inner else ""
@@ -117,8 +118,8 @@ class Bench:
 
     # -- stf -------------------------------------------------------------------------------------------------------
 
-    def context(self, devices: int, lanes: int = 64, observe: Any = False) -> Any:
-        stf.contexts.context.LANES_PER_PLACE = lanes
+    def context(self, devices: int, lanes: int = 16, observe: Any = False) -> Any:
+        device_lanes.LANES_OF_DEVICE = lanes
         where = f"cpu:{devices}" if self.xp is np else "cuda:" + ",".join(map(str, range(devices)))
         return stf.context(devices=where, resources=self.resources, observe=observe)
 
@@ -453,7 +454,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--inner", type=int, default=0, help="block size inside a diagonal block; 0: all of it by cuSOLVER")
     add("--whole", action="store_true", help="update diagonal blocks by dgemm instead of dsyrk")
     add("--order", choices=["right", "left"], default="right", help="order of submission (from the host: left)")
-    add("--lanes", type=int, default=64, help="streams of the context on a device (default: 64)")
+    add("--lanes", type=int, default=16, help="streams of the context on a device (default: 16)")
     add("--no-priorities", action="store_true", help="no streams of higher priority for the panels")
     add("--mg-tiles", type=numbers, default=list(MG_TILES), help="tiles that cuSOLVERMg is tried with")
     add("--no-rivals", dest="rivals", action="store_false", help="only stf")

@@ -20,6 +20,7 @@ from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.resources import Resources
 from stf.data import creation, events, filling, freezing, reading, registry, waiting
+from stf.devices import lanes
 from stf.devices.make import devices_module, make_driver
 from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
@@ -45,7 +46,6 @@ __all__ = [
     "context",
 ]
 
-LANES_PER_PLACE = 64
 MOST_SPARE = 1 << 28  # bytes for each place: memory of dropped data that new data take over
 
 
@@ -311,7 +311,7 @@ class Context(Shown, ContextCore):
         """Make what orders the tasks, on a driver."""
         spec, caller, resources = self._spec, self._caller, self._resources
         backend = TimedBackend if driver.stamps is not None and observing.observes_times(observe) else StreamBackend
-        port = backend(driver, LANES_PER_PLACE, resources is None)
+        port = backend(driver, lanes.lanes_of(spec), resources is None)
         bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
         engine = Engine(port, spec.places(driver), limits, driver.max_workers, max_pending)
