@@ -40,6 +40,8 @@ cdef class StreamBackend(LanePort):
     cdef int launch(self, int slot, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef bint defers(self, int slot, object captured) except -1
     cdef int call(self, int slot, object body) except -1
+    cdef int call_in_turn(self, int slot, object body) except -1
+    cdef int keep_pace(self, int place) except -1
     cdef object stream(self, int slot)
     cpdef int stream_number(self, int slot) except -1
     cpdef int deliver(self) except -1

@@ -170,6 +170,15 @@ class StreamBackend(LanePort):
             self.driver.call(lane.stream, body)
         return 0
 
+    def call_in_turn(self, slot, body):
+        lane: Lane = self.lanes[slot]
+        if not self.spreads:
+            return self.call(slot, body)
+        return self.driver.call_in_turn(lane.stream, body)
+
+    def keep_pace(self, place):
+        return self.driver.keep_pace(self.devices[place])
+
     def stream(self, slot):
         lane: Lane = self.lanes[slot]
         return self.driver.handle(lane.stream)

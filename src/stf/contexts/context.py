@@ -65,6 +65,7 @@ def context(
     name: str | None = None,
     place: Any = None,
     placement: Any = None,
+    submit_threads: bool | None = None,
 ) -> Context:
     """Open a context.
 
@@ -117,6 +118,12 @@ def context(
         How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.owner`, or a function
         ``choose(task, places)`` that returns one of `places`. Each of `places` says when it is free, and what copies
         the task would need there (`stf.placement.Candidate`). Without `place`, it is for tasks that name none.
+    submit_threads : bool, optional
+        Let a thread for each of several GPUs call the bodies of its functions, in the order of their submission. Bodies
+        that spend their time in libraries then run side by side. They run later than their call, as on a CPU: errors
+        come with the next wait, and a list that you change afterwards is changed for the body. With-blocks, and
+        functions that take a `stf.Task` or a `stf.Stream`, run where they stand. By default ``STF_SUBMIT_THREADS``,
+        else False. On one GPU, on a CPU and with `stream` or `graph` it changes nothing.
 
     Returns
     -------
@@ -155,12 +162,14 @@ def context(
     if workers is not None:
         spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
+    spreads = arguments.wants_submit_threads(submit_threads, spec, caller is not None)
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     label = None if name is None else name_of(name)
     wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
     gathers = bool(use_graph) and graph is None
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
+    made.engine.port.spreads = spreads
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
     if planned.current:

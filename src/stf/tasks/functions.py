@@ -17,7 +17,6 @@ from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
-from stf.tasks.annotations import inject
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.new_data import results_of
@@ -153,7 +152,7 @@ class TaskFunction:
         copy.kinds = self.kinds
         copy.positional = self.positional
         copy.accessed = self.accessed
-        copy.takes_task, copy.movable = self.takes_task, self.movable
+        copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
         copy.has_elements = self.has_elements
         copy.is_checked = self.is_checked
         return copy
@@ -225,7 +224,7 @@ class TaskFunction:
             self.refuse_arrays(task, values)
         body = None
         try:
-            begin_body(task, fn if self.movable else None)
+            begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not task.runs_in_call:
                 fn = self.with_globals(fn)
             argument_sources = None if not engine.scope.records else []
@@ -427,7 +426,7 @@ class TaskFunction:
                     late = [i] if late is None else [*late, i]
                 values[i] = value
             elif parameter.kind == "stream" or parameter.kind == "task":
-                values[i] = inject(parameter.kind, task)
+                values[i] = injected_value(parameter.kind, task)
         return late
 
     def run_plainly(self, engine, task, fn, values):
@@ -602,7 +601,8 @@ class TaskFunction:
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
         self.positional = all(kind == "plain" for _, kind in kinds)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
-        self.movable = not any(kind in ("stream", "task") for _, kind in kinds)  # to another thread, before it runs
+        self.injected = [kind for _, kind in kinds if kind in ("stream", "task")]
+        self.movable = not self.injected  # to another thread, before it runs
         self.given = len(parameters)
         self.results = results_of(fn, self.symbol)
         if self.results is not None:

@@ -33,6 +33,7 @@ cdef class CudaDriver(HardwareDriver):
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1
     cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1
     cpdef int wait_event(self, int stream, int other, int64_t sequence) except -1
+    cdef int note_host(self, DeviceStream lane, Stream source, int64_t sequence) except -1
     cdef int pass_wait(self, Stream stream, Op op) except -1
     cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1
     cdef bint reach(self, Stream stream, int64_t sequence) except -1
