@@ -182,6 +182,10 @@ class Bench:
             stf_tiled.factor(blocks, self.kernels, devices, settings.order, auto=settings.auto)
             clock.submit()
             ctx.synchronize()
+        if settings.auto:  # a block may be elsewhere, and the matrix is filled anew for the next run
+            for block in blocks.all():
+                block.write_back()
+            ctx.synchronize()
         return clock
 
     def once_from_host(self, ctx: Any, matrix: Matrix, devices: int, settings: Settings) -> quiet:
