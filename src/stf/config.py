@@ -33,6 +33,7 @@ conditional_nodes: bool
 host_pool: bool
 hostile: int | None
 submit_thread: bool | None
+submit_threads: bool
 nvtx: bool | None
 full_traceback: bool
 cache_dir: str | None
@@ -136,6 +137,12 @@ SETTINGS: tuple[Setting, ...] = (
         "seed that makes the CPU driver shuffle and delay what the rules leave open",
     ),
     Setting("submit_thread", "flag", None, "a thread that gives work to CUDA: 1 always, 0 never; unset: in bursts"),
+    Setting(
+        "submit_threads",
+        "flag",
+        False,
+        "a thread for each of several GPUs calls the bodies of its tasks; as the option of a context",
+    ),
     Setting("nvtx", "flag", None, "ranges named after tasks for profilers: 1 always, 0 never; unset: when one listens"),
     Setting("full_traceback", "flag", False, "show the frames of stf, too, in errors that nobody catches"),
     Setting("cache_dir", "text", None, "folder for compiled kernels; unset: stf in XDG_CACHE_HOME or ~/.cache"),

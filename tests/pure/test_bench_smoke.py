@@ -217,7 +217,11 @@ def test_cholesky_for_gpus_on_emulated_devices(tmp_path):
     options = ("--kernels", "arrays", "--library", "numpy", "--no-rivals", "--sizes", "100,128", "--repeat", 1)
     printed = run(script, *options, *blocks, "--devices", "1,2", "--json", out)
     rows = json.loads(out.read_text())["rows"]
-    assert [(row["order"], row["devices"]) for row in rows] == [(n, p) for p in (1, 2) for n in (100, 100, 128, 128)]
+    one, two = [(n, 1) for n in (100, 100, 128, 128)], [(n, 2) for n in (100, 128) for _ in range(6)]
+    assert [(row["order"], row["devices"]) for row in rows] == one + two
+    assert [row["settings"].split("lanes")[1] for row in rows[4:7]] == ["", ", a thread each", ", place auto"]
+    assert all(list(row["host_ms"]) == ["body", "waits", "copies", "engine"] for row in rows)
+    assert all(min(row["host_ms"].values()) >= 0 < row["host_ms"]["engine"] for row in rows)
     assert all(row["error"] < 1e-14 and len(row["seconds"]) == 1 for row in rows)
     assert all(0 < row["submitted"][0] < row["seconds"][0] for row in rows)
     assert "WRONG" not in printed

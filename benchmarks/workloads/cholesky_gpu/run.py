@@ -6,7 +6,9 @@
 TFLOP/s are n³/3 operations over the median time. The share is of the products of matrices that cuBLAS does in the same
 time on as many GPUs (the best of a few sizes, measured in this run). Not timed: making handles, workspaces and the
 context, and registering blocks that are on the devices. "host ms" is how much of that it took to submit: where it
-comes near the whole, the host holds the GPUs back. From the host all is timed from a matrix in host memory to its
+comes near the whole, the host holds the GPUs back. "of it" says where that goes, measured in a run of its own
+(`host_times.py`): the bodies (cuBLAS through ctypes), waits between streams, copies, the engine. On several GPUs there are
+two more rows: with a thread for each GPU that calls bodies (`submit_threads=True`), and with places that stf chooses. From the host all is timed from a matrix in host memory to its
 factor there, and the blocks' registration too; cuSOLVER is given the same by one copy each way, cuSOLVERMg by one for
 each block column, on a stream for each device.
 
@@ -37,11 +39,13 @@ import cusolvermg
 import numpy as np
 import plan
 import stf_tiled
+from host_times import HostTimes, TimedKernels, open_timed
 from kernels import ArrayKernels, CudaKernels
 from matrix import Matrix, relative_error
 from report import show_machine
 
 import stf
+from stf.devices import lanes as device_lanes
 
 MG_TILES = (256, 512, 1024, 2048)
 TUNED = {  # what is tried, in this order; the best so far of the others is kept
@@ -66,13 +70,16 @@ class Settings:
     urgent: bool = True
     whole: bool = False
     order: str = "right"
-    lanes: int = 64
+    lanes: int = 16
+    threads: bool = False
+    auto: bool = False
 
     def __str__(self) -> str:
         inner = f", inner {self.inner}" if self.inner else ""
         urgent = "" if self.urgent else ", no priorities"
         whole = ", whole" if self.whole else ""
-        return f"tile {self.tile} × {self.chunk}, {self.order}{inner}{urgent}{whole}, {self.lanes} lanes"
+        more = (", a thread each" if self.threads else "") + (", place auto" if self.auto else "")
+        return f"tile {self.tile} × {self.chunk}, {self.order}{inner}{urgent}{whole}, {self.lanes} lanes{more}"
 
 
 @dataclasses.dataclass
@@ -88,6 +95,7 @@ class Row:
     error: float
     note: str = ""
     submitted: list[float] = dataclasses.field(default_factory=list)
+    host_ms: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def median_s(self) -> float:
@@ -117,10 +125,13 @@ class Bench:
 
     # -- stf -------------------------------------------------------------------------------------------------------
 
-    def context(self, devices: int, lanes: int = 64, observe: Any = False) -> Any:
-        stf.contexts.context.LANES_PER_PLACE = lanes
+    def context(self, devices: int, settings: Settings, times: HostTimes | None = None, observe: Any = False) -> Any:
+        device_lanes.LANES_OF_DEVICE = settings.lanes
         where = f"cpu:{devices}" if self.xp is np else "cuda:" + ",".join(map(str, range(devices)))
-        return stf.context(devices=where, resources=self.resources, observe=observe)
+        options = {"place": "auto" if settings.auto else None, "submit_threads": settings.threads}
+        if times is not None:
+            return open_timed(where, times, **options)
+        return stf.context(devices=where, resources=self.resources, observe=observe, **options)
 
     def run_stf(self, order: int, devices: int, memory: str, settings: Settings, repeat: int, check: bool) -> Row:
         """Factor `repeat` times after a warm-up."""
@@ -129,7 +140,7 @@ class Bench:
         matrix = self.matrix(order, settings.tile, devices, memory)
         run = self.once_from_host if matrix.is_on_host else self.once_on_devices
         clocks = []
-        with self.context(devices, settings.lanes) as ctx:
+        with self.context(devices, settings) as ctx:
             if self.on_cuda:
                 self.kernels.prepare(ctx, devices, settings.lanes)
             for _ in range(repeat + 1):
@@ -139,7 +150,26 @@ class Bench:
         error = relative_error(matrix) if check else 0.0
         first = f"; first run {1e3 * clocks[0].seconds:.0f} ms"
         seconds, submitted = ([getattr(c, name) for c in clocks[1:]] for name in ("seconds", "submitted"))
-        return Row(stf_tiled.NAME, order, devices, memory, str(settings), seconds, error, first, submitted)
+        host_ms = self.host_times(run, matrix, devices, settings) if check else {}
+        return Row(stf_tiled.NAME, order, devices, memory, str(settings), seconds, error, first, submitted, host_ms)
+
+    def host_times(self, run: Any, matrix: Matrix, devices: int, settings: Settings) -> dict[str, float]:
+        """Return where the host's time goes in one more run, in ms, after a warm-up."""
+        times, shares = HostTimes(), {}
+        kernels, self.kernels = self.kernels, TimedKernels(self.kernels, times)
+        try:
+            with self.context(devices, settings, times) as ctx:
+                if self.on_cuda:
+                    kernels.prepare(ctx, devices, settings.lanes)
+                for _ in range(2):
+                    matrix.fill()
+                    times.clear()
+                    clock = run(ctx, matrix, devices, settings)
+                    kernels.check()
+                    shares = times.shares(clock.submitted)
+        finally:
+            self.kernels = kernels
+        return shares
 
     def use(self, settings: Settings) -> None:
         """Let the kernels be as the settings say."""
@@ -149,8 +179,12 @@ class Bench:
         blocks = stf_tiled.Blocks.register(ctx, matrix.column, matrix.order, settings.tile, settings.chunk)
         ctx.synchronize()
         with quiet() as clock:
-            stf_tiled.factor(blocks, self.kernels, devices, settings.order)
+            stf_tiled.factor(blocks, self.kernels, devices, settings.order, auto=settings.auto)
             clock.submit()
+            ctx.synchronize()
+        if settings.auto:  # a block may be elsewhere, and the matrix is filled anew for the next run
+            for block in blocks.all():
+                block.write_back()
             ctx.synchronize()
         return clock
 
@@ -161,7 +195,7 @@ class Bench:
 
         with quiet() as clock:
             blocks = stf_tiled.Blocks.register(ctx, matrix.column, matrix.order, settings.tile, settings.chunk)
-            stf_tiled.factor(blocks, self.kernels, devices, settings.order, bring_home)
+            stf_tiled.factor(blocks, self.kernels, devices, settings.order, bring_home, settings.auto)
             clock.submit()
             ctx.synchronize()
         return clock
@@ -188,7 +222,7 @@ class Bench:
         if self.on_cuda:
             self.use(settings)
         matrix.fill()
-        with self.context(devices, settings.lanes, observe=True) as ctx:
+        with self.context(devices, settings, observe=True) as ctx:
             run(ctx, matrix, devices, settings)
             trace = ctx.trace()
             name = f"cholesky-{order}-{devices}-{memory}"
@@ -309,6 +343,7 @@ class Bench:
         ]
         ratio = f"{row.median_s / min(rivals):>6.2f}" if rivals and row.who == stf_tiled.NAME else "      "
         host = f"{1e3 * statistics.median(row.submitted):>8.2f}" if row.submitted else " " * 8
+        host += f"  {'/'.join(f'{ms:.1f}' for ms in row.host_ms.values()):<32}"
         wrong = "" if row.error < BOUND else "  WRONG"
         print(
             f"{row.order:>6} {row.devices:>4}  {row.memory:<8} {row.who:<16} {1e3 * row.median_s:>9.2f} "
@@ -396,13 +431,17 @@ def run_devices(bench: Bench, options: argparse.Namespace, devices: int) -> None
             print(f"\n  tuning at n = {order} on {devices}:")
             tuned = settings = bench.tune(order, devices, "device", settings, options.tune_s)
         print(
-            "\n     n GPUs  from     who               median ms    min ms  host ms  TFLOP/s  share  ratio  error  settings"
+            "\n     n GPUs  from     who               median ms    min ms  host ms  of it: body/waits/copies/engine  TFLOP/s  share  ratio  error  settings"
         )
         for memory in options.memory:
             if options.rivals:
                 run_rivals(bench, options, order, devices, memory)
             mine = settings if memory == "device" else dataclasses.replace(settings, order="left")
             bench.add(bench.run_stf(order, devices, memory, mine, options.repeat, True))
+            if devices > 1 and options.variants:
+                for change in ({"threads": True}, {"auto": True}):
+                    variant = dataclasses.replace(mine, **change)
+                    bench.add(bench.run_stf(order, devices, memory, variant, options.repeat, True))
             if options.draw is not None:
                 bench.draw(order, devices, memory, mine, options.draw)
 
@@ -453,10 +492,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--inner", type=int, default=0, help="block size inside a diagonal block; 0: all of it by cuSOLVER")
     add("--whole", action="store_true", help="update diagonal blocks by dgemm instead of dsyrk")
     add("--order", choices=["right", "left"], default="right", help="order of submission (from the host: left)")
-    add("--lanes", type=int, default=64, help="streams of the context on a device (default: 64)")
+    add("--lanes", type=int, default=16, help="streams of the context on a device (default: 16)")
     add("--no-priorities", action="store_true", help="no streams of higher priority for the panels")
     add("--mg-tiles", type=numbers, default=list(MG_TILES), help="tiles that cuSOLVERMg is tried with")
     add("--no-rivals", dest="rivals", action="store_false", help="only stf")
+    add("--no-variants", dest="variants", action="store_false", help="no rows with submit_threads and place='auto'")
     add("--tune", action="store_true", help="search for the best settings at the first size; print kernel times")
     add("--tune-s", type=float, default=100.0, help="seconds that the search may take (default: 100)")
     add("--draw", type=Path, help="write timelines, traces and reports of one run each into this folder")

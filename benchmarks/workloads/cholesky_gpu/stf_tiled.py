@@ -103,7 +103,9 @@ class Blocks:
             yield from (self.below[c, j] for c in self.chunks(j))
 
 
-def factor(blocks: Blocks, kernels: Any, devices: int, order: str = "right", when_done: Any = None) -> None:
+def factor(
+    blocks: Blocks, kernels: Any, devices: int, order: str = "right", when_done: Any = None, auto: bool = False
+) -> None:
     """Submit the factorization; it replaces the lower triangle by L.
 
     Parameters
@@ -119,8 +121,10 @@ def factor(blocks: Blocks, kernels: Any, devices: int, order: str = "right", whe
         updates come just before it is factored, which suits data that arrive column by column.
     when_done
         Called with every block after its last task was submitted.
+    auto
+        Tasks name no place: the context chooses.
     """
-    submit = Submission(blocks, kernels, devices, when_done)
+    submit = Submission(blocks, kernels, devices, when_done, auto)
     for name, k, j, level in operations(blocks.count, order):
         if name == "panel":
             submit.panel(k)
@@ -145,9 +149,10 @@ def operations(count: int, order: str) -> Iterator[tuple[str, int, int, int]]:
 class Submission:
     """Submits the tasks of panels and updates, at the devices that own the block columns."""
 
-    def __init__(self, blocks: Blocks, kernels: Any, devices: int, when_done: Any) -> None:
+    def __init__(self, blocks: Blocks, kernels: Any, devices: int, when_done: Any, auto: bool = False) -> None:
         self.blocks, self.kernels, self.devices, self.when_done = blocks, kernels, devices, when_done
-        self.at = [tuple(function.on(i) for function in (potrf, trsm, syrk, gemm)) for i in range(devices)]
+        functions = (potrf, trsm, syrk, gemm)
+        self.at = [tuple(f if auto else f.on(i) for f in functions) for i in range(devices)]
 
     def panel(self, k: int) -> None:
         """Factor block column k, which has all its updates."""

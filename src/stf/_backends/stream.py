@@ -14,6 +14,7 @@ from stf._backends.readback import StreamReadback
 from stf._drivers.base import Registered
 from stf.errors import CaptureError
 
+HOST_LANES: cython.int = 64  # queues of the host's, which cost nothing; see devices/lanes
 COPY_LANES = 8  # a way and device: a copy that waits for a body must not hold up those behind it
 
 
@@ -25,13 +26,14 @@ class StreamBackend(LanePort):
     driver : Driver
         Whose streams.
     width : int
-        Compute lanes per place.
+        Compute lanes on a device; the host has `HOST_LANES`, if that is more.
     owns_driver : bool
         Close the driver at the end; otherwise only the streams go back.
     """
 
     def __init__(self, driver, width, owns_driver=True):
         LanePort.__init__(self, driver.device_count + 1, width, COPY_LANES)
+        self.widths[0] = max(width, HOST_LANES)
         self.driver = driver
         self.devices = list(range(-1, driver.device_count))  # the driver's, by place
         self.links = Links(driver, self.devices)
@@ -167,6 +169,15 @@ class StreamBackend(LanePort):
         else:
             self.driver.call(lane.stream, body)
         return 0
+
+    def call_in_turn(self, slot, body):
+        lane: Lane = self.lanes[slot]
+        if not self.spreads:
+            return self.call(slot, body)
+        return self.driver.call_in_turn(lane.stream, body)
+
+    def keep_pace(self, place):
+        return self.driver.keep_pace(self.devices[place])
 
     def stream(self, slot):
         lane: Lane = self.lanes[slot]

@@ -66,6 +66,8 @@ cdef class Driver:
     cpdef object fault(self)
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1
+    cpdef int call_in_turn(self, int stream, object body) except -1
+    cpdef int keep_pace(self, int device) except -1
     cpdef int drain(self, int stream) except -1
     cpdef bint park(self, object baton, double timeout_s) except -1
     cpdef object runners(self, int stream, int64_t sequence)

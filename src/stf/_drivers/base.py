@@ -256,6 +256,17 @@ class Driver:
         """Call `body()` on the host when `stream` gets here."""
         raise NotImplementedError
 
+    def call_in_turn(self, stream, body):
+        """As `call`, for a body that only enqueues work on `stream`: the device's own thread may call it.
+
+        It calls one body after the other, in the order of these calls.
+        """
+        return self.call(stream, body)
+
+    def keep_pace(self, device):
+        """Wait a while, a few hundredths of a second at most, if many bodies of a device wait for their turn."""
+        return 0
+
     def share(self, job, count):
         """Let up to `count` idle workers call a job beside who asks, who does what they leave; perhaps none does."""
         return 0

@@ -17,6 +17,7 @@ cdef enum:
     FILL = 8
     KEEP = 9
     GRAPH = 10
+    BODY = 11
 
 @cython.no_gc
 cdef class Op:
@@ -26,6 +27,7 @@ cdef class Op:
     cdef int uses  # of the other stream, then
     cdef object body
     cdef Op next
+    cdef Op turn  # of bodies that are called in turn: the next one
 
 cdef class Waiter:
     cdef object baton  # None: it is a stream

@@ -32,7 +32,15 @@ class Op:
     if not cython.compiled:
 
         def __init__(self):
-            self.kind, self.other, self.sequence, self.uses, self.body, self.next = 0, None, 0, 0, None, None
+            self.kind, self.other, self.sequence, self.uses, self.body, self.next, self.turn = (
+                0,
+                None,
+                0,
+                0,
+                None,
+                None,
+                None,
+            )
 
 
 def is_called_off(keep):

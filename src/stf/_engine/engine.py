@@ -155,7 +155,7 @@ class Engine(EngineState):
         try:
             if task.inputs is not None and task.outcome is None:
                 task.outcome = outcomes.derive(self, task)
-            self.put_call(task.slot, call)
+            self.put_call(task.slot, call, self.place(task.where).enqueues)
             event = self.port.end(task.slot)
             self.finish(task, event)
         finally:
@@ -171,9 +171,10 @@ class Engine(EngineState):
         thread_turns.await_bodies(self, host_waits.settles, self.root, events)
         raise_failures(outcomes.take_failures(self))
 
-    def hold_back_if_due(self):
-        """Hold back who submits, where many bodies were queued since the last look."""
-        if self.max_pending and not self.scope.records and self.since_look > self.max_pending >> 1:
+    def hold_back_if_due(self, ahead=False):
+        """Hold back who submits, where many bodies were queued since the last look; `ahead` of counting one more."""
+        is_due: cython.bint = self.since_look > 0 and self.since_look + ahead > self.max_pending >> 1
+        if is_due and self.max_pending and not self.scope.records:
             self.hold_back()
         return 0
 

@@ -77,4 +77,4 @@ cdef class EngineState:
     cdef int unlist_open(self, TaskCore task) except -1
     cdef int start(self, TaskCore task) except -1
     cdef int finish(self, TaskCore task, int64_t event) except -1
-    cdef int put_call(self, int slot, object call) except -1
+    cdef int put_call(self, int slot, object call, bint in_turn=*) except -1

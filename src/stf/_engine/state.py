@@ -86,9 +86,15 @@ class EngineState:
         task.where = place
         return task
 
-    def put_call(self, slot, call):
-        """Put a queued body on a slot; one that is recorded is counted when it is played."""
-        self.port.call(slot, call)
+    def put_call(self, slot, call, in_turn=False):
+        """Put a queued body on a slot, perhaps `in_turn` (`Port.call_in_turn`).
+
+        One that is recorded is counted when it is played.
+        """
+        if in_turn:
+            self.port.call_in_turn(slot, call)
+        else:
+            self.port.call(slot, call)
         if not self.scope.records and not self.root.captured:
             self.queued += 1
         return 0

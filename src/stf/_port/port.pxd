@@ -23,6 +23,7 @@ cdef class Port:
     cdef readonly Callers callers  # meets streams that are not the port's; or None
     cdef readonly Readback readback  # shows the host a few bytes of a device; or None
     cdef readonly object kernels  # finds functions of devices; or None
+    cdef public bint spreads  # each device has a thread of its own that calls bodies
     cdef int writes  # of the slot that ends next: how many data it wrote, if it read none; else 0
     cdef int rewrites  # of the slot that begins next: how many data it writes that `rewritten` wrote last, unread since
     cdef int64_t rewritten
@@ -47,6 +48,8 @@ cdef class Port:
     cdef bint defers(self, int slot, object captured) except -1
     cpdef int deliver(self) except -1
     cdef int call(self, int slot, object body) except -1
+    cdef int call_in_turn(self, int slot, object body) except -1
+    cdef int keep_pace(self, int place) except -1
     cdef object stream(self, int slot)
     cpdef int stream_number(self, int slot) except -1
     cpdef int max_workers(self) except -1

@@ -126,6 +126,14 @@ class Port:
         """Call `body()` on the host when the slot gets there."""
         raise NotImplementedError
 
+    def call_in_turn(self, slot, body):
+        """Call a body that only enqueues work on the slot; where the port `spreads`, in the thread of its device."""
+        return self.call(slot, body)
+
+    def keep_pace(self, place):
+        """Wait a while if many bodies of an execution place wait for the thread that calls them."""
+        return 0
+
     def stream(self, slot):
         """The device library's stream of a slot; None on the host."""
         raise NotImplementedError

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
+from stf import config
 from stf._support.arguments import is_integer
 from stf.contexts.next_uses import Foreseen
 from stf.contexts.resources import Resources
+from stf.devices.spec import DeviceSpec
 from stf.placement.rules import Rule, rule_of
 from stf.places.places import ExecPlace, as_exec_place
 
@@ -64,6 +67,17 @@ def wants_finite(nan: Any, use_graph: Any) -> bool:
     if use_graph:
         raise ValueError("nan='error' looks at each body, and use_graph=True gathers them in graphs; choose one")
     return True
+
+
+def wants_submit_threads(submit_threads: Any, spec: DeviceSpec, has_caller: bool) -> bool:
+    """Return whether each device gets a thread that calls bodies: it helps where there are several CUDA devices.
+
+    Work on a caller's stream, or in a caller's graph, is given to CUDA in the thread of the caller.
+    """
+    if not isinstance(submit_threads, (bool, np.bool_, NoneType)):
+        raise TypeError(f"submit_threads is True or False, got {submit_threads!r}; workers= is a number of threads")
+    wanted = config.submit_threads if submit_threads is None else bool(submit_threads)
+    return wanted and spec.driver == "cuda" and spec.count > 1 and not has_caller
 
 
 def memory_bound(memory_limit: Any) -> int:

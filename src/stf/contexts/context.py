@@ -21,6 +21,7 @@ from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
 from stf.data import creation, events, filling, freezing, reading, registry, waiting
+from stf.devices import lanes
 from stf.devices.make import devices_module, make_driver
 from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
@@ -46,7 +47,6 @@ __all__ = [
     "context",
 ]
 
-LANES_PER_PLACE = 64
 MOST_SPARE = 1 << 28  # bytes for each place: memory of dropped data that new data take over
 
 
@@ -67,6 +67,7 @@ def context(
     place: Any = None,
     placement: Any = None,
     plan: Foreseen | None = None,
+    submit_threads: bool | None = None,
 ) -> Context:
     """Open a context.
 
@@ -123,6 +124,12 @@ def context(
         A plan of the program that is about to run, from `stf.plan`. It knows which task uses which data next. So
         where memory runs out, the replica goes that is needed last, and not the one that was used longest ago. If the
         program is another one than the plan's, a warning says from which task on, and eviction goes by last use.
+    submit_threads : bool, optional
+        Let a thread for each of several GPUs call the bodies of its functions, in the order of their submission. Bodies
+        that spend their time in libraries then run side by side. They run later than their call, as on a CPU: errors
+        come with the next wait, and a list that you change afterwards is changed for the body. With-blocks, and
+        functions that take a `stf.Task` or a `stf.Stream`, run where they stand. By default ``STF_SUBMIT_THREADS``,
+        else False. On one GPU, on a CPU and with `stream` or `graph` it changes nothing.
 
     Returns
     -------
@@ -161,6 +168,7 @@ def context(
     if workers is not None:
         spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
+    spreads = arguments.wants_submit_threads(submit_threads, spec, caller is not None)
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     arguments.check_plan(plan)
     label = None if name is None else name_of(name)
@@ -170,6 +178,7 @@ def context(
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if plan is not None and not (planned.current and planned.current[-1].notes_uses):
         made.engine.next_uses = NextUses(made.engine, plan.uses())
+    made.engine.port.spreads = spreads
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
     if config.capsule is not None:
@@ -324,7 +333,7 @@ class Context(Shown, ContextCore):
         """Make what orders the tasks, on a driver."""
         spec, caller, resources = self._spec, self._caller, self._resources
         backend = TimedBackend if driver.stamps is not None and observing.observes_times(observe) else StreamBackend
-        port = backend(driver, LANES_PER_PLACE, resources is None)
+        port = backend(driver, lanes.lanes_of(spec), resources is None)
         bound = arguments.memory_bound(memory_limit)
         limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
         engine = Engine(port, spec.places(driver), limits, driver.max_workers, max_pending)

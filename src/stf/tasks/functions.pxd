@@ -10,7 +10,7 @@ from stf._port.replicas cimport Layout, Replica
 from stf.tasks.late_arrays cimport late_view, result_slot
 from stf.tasks.arguments cimport Parameter, check_params, gives_accesses, is_plain
 from stf.tasks.bodies cimport Body, make_body
-from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
+from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.placing cimport place_as_function, settle
@@ -89,6 +89,7 @@ cdef class TaskFunction:
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task
     cdef bint movable
+    cdef list injected  # what its parameters ask for: "stream", "task"
     cdef dict by_modes  # for calls with accesses where no annotation is: functions, by their modes
     cdef bint has_elements  # a parameter says their type
     cdef bint is_checked

@@ -18,7 +18,6 @@ from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
 from stf.tasks import capsules
-from stf.tasks.annotations import inject
 from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
@@ -144,7 +143,7 @@ class TaskFunction:
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
         copy.positional = self.positional
         copy.accessed = self.accessed
-        copy.takes_task, copy.movable = self.takes_task, self.movable
+        copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
         copy.has_elements = self.has_elements
         copy.is_checked = self.is_checked
         return copy
@@ -247,7 +246,7 @@ class TaskFunction:
         if engine.watches:
             self.offer(task, values)
         try:
-            begin_body(task, fn if self.movable else None)
+            begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not task.runs_in_call:
                 fn = self.with_globals(fn)
             argument_sources = None if not engine.scope.records else []
@@ -469,7 +468,7 @@ class TaskFunction:
                     late = [i] if late is None else [*late, i]
                 values[i] = value
             elif parameter.kind == "stream" or parameter.kind == "task":
-                values[i] = inject(parameter.kind, task)
+                values[i] = injected_value(parameter.kind, task)
         return late
 
     def late_array(self, task, index, position):
@@ -654,7 +653,8 @@ class TaskFunction:
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
         self.positional = all(kind == "plain" for _, kind in kinds)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
-        self.movable = not any(kind in ("stream", "task") for _, kind in kinds)  # to another thread, before it runs
+        self.injected = [kind for _, kind in kinds if kind in ("stream", "task")]
+        self.movable = not self.injected  # to another thread, before it runs
         self.given = len(parameters)
         self.kinds_of_all = self.kinds
         self.results = results_of(fn, self.symbol)

@@ -21,6 +21,8 @@ cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) excep
 cdef int begin_here(Engine engine, TaskCore task, bint blocks) except -1
 cdef int enter_here(Engine engine, TaskCore task) except -1
 cdef int begin_body(TaskCore task, object movable=*) except -1
+cdef bint may_move(Engine engine, list kinds) except -1
+cdef object injected_value(object kind, TaskCore task)
 cdef bint is_held_up(Engine engine, TaskCore task) except -1
 cdef int take_back(TaskCore task) except -1
 cdef int submit(TaskCore task, Body body) except -1

@@ -68,7 +68,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         offer(task, fn, extra)
     fn = snapshot(fn, task)
     try:
-        begin_body(task, None if injected else fn)
+        begin_body(task, fn if may_move(engine, [injected_kind(kind) for _, kind in injected]) else None)
         values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
@@ -85,7 +85,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
-            arguments += [inject(kind, task) for _, kind in injected]
+            arguments += [injected_value(injected_kind(kind), task) for _, kind in injected]
         argument_sources = None
         if engine.scope.records and not takes_task and not reaches(fn, task):
             argument_sources = sources_in(task, lib)
@@ -109,6 +109,22 @@ def offer(task: TaskCore, fn, extra):
     else:
         capsules.refuse(task, "a body on data that are made of several arrays")
     return 0
+
+
+def may_move(engine, kinds):
+    """Return whether a function on a device may run in another thread, by what it is given: ``"stream"``, ``"task"``.
+
+    The thread of a device calls bodies in the order of their streams, so it may give them these.
+    """
+    return not kinds or (engine.port.spreads and "task" not in kinds)
+
+
+def injected_value(kind, task):
+    """Return what a body is given that asks for its stream or its task; one that is moved does not hold its task."""
+    engine = cython.cast("Engine", task.engine)
+    if kind == "stream" and not task.runs_in_call and engine.place(task.where).enqueues:
+        return task.stream_of_queued_body()
+    return inject(kind, task)
 
 
 def check_body(task: TaskCore, fn, extra):
@@ -182,7 +198,9 @@ def begin_body(task, movable=None):
     if not engine.place(task.where).enqueues:
         return engine.begin_queued(task)
     if movable is not None:
-        engine.hold_back_if_due()  # before it has claims
+        engine.hold_back_if_due(True)  # before it has claims
+        if engine.port.spreads:
+            engine.port.keep_pace(task.where)
     task.runs_in_call = True
     begin_here(engine, task, False)
     if movable is not None and is_held_up(engine, task) and not reaches(movable, task):
@@ -200,7 +218,7 @@ def is_held_up(engine, task):
         return False
     if engine.place(task.where).is_callers_stream:  # work there waits here, to stay in the user's order
         return False
-    return engine.port.defers(task.slot, None)
+    return engine.port.spreads or engine.port.defers(task.slot, None)
 
 
 def take_back(task):

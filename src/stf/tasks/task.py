@@ -584,6 +584,12 @@ class Task(TaskCore):
         known = {} if self.context is None else cython.cast(ContextCore, self.context).streams
         return stream_of(known, self.place_name, self.cuda_stream())
 
+    def stream_of_queued_body(self):
+        """Return the stream for a body that is about to be queued: the thread that runs it makes it current."""
+        engine = cython.cast(Engine, self.engine)
+        known = {} if self.context is None else cython.cast(ContextCore, self.context).streams
+        return stream_of(known, self.place_name, engine.port.stream(self.slot))
+
     def get_stream(self):
         """Return `stream`."""
         return self.stream

@@ -577,7 +577,7 @@ cdef class CallersDriver(ReadbackDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0 and (<DeviceStream>lane).captured:
             raise CaptureError("it copies by a function of the data's own interface, which a graph cannot hold")
-        return QueueDriver.call(self, stream, body)
+        return ReadbackDriver.call(self, stream, body)
 
     def call_in_graph(self, int stream, body, list written=None):
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]

@@ -26,6 +26,7 @@ cdef class CudaDriver(HardwareDriver):
     cdef int flush(self) except -1
     cdef int catch_up(self, DeviceStream lane, int64_t sequence) except -1
     cdef int wait_done(self, DeviceStream lane, int64_t sequence) except -1
+    cdef int note_host(self, DeviceStream lane, Stream source, int64_t sequence) except -1
     cdef int pass_wait_for(self, Stream lane, Stream source, int64_t sequence) except -1
     cdef bint poll(self, DeviceStream lane, int64_t sequence, double timeout_s) except -1
     cdef int order(self, cu.CUstream first, cu.CUstream second, DeviceStream lane) except -1

@@ -28,7 +28,7 @@ from stf._drivers.cuda.streams cimport reuse_event, committed_at
 from stf._drivers.cuda.submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
 from stf._drivers.cuda.work cimport check_launch, copy_planned, copy_run, launch_function, order_streams
 from stf._drivers.cuda.submitter import CALLS
-from stf._drivers.queues cimport CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport BODY, CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, QueueDriver, Stream, make_op
 
 import time
 
@@ -265,7 +265,17 @@ cdef class CudaDriver(HardwareDriver):
         cdef Stream source = <Stream>self.streams[other]
         if source.completed >= sequence and lane.head is None and not lane.busy:
             return self.pass_wait_for(lane, source, sequence)
+        if lane.device >= 0:
+            self.note_host(<DeviceStream>lane, source, sequence)
         return QueueDriver.wait_event(self, stream, other, sequence)
+
+    cdef int note_host(self, DeviceStream lane, Stream source, int64_t sequence) except -1:
+        """Note whether what comes on a stream now may have to wait for work of the host; see `device_threads`."""
+        if lane.head is None and not lane.busy:
+            lane.behind_host = False
+        if source.completed < sequence and (source.device < 0 or (<DeviceStream>source).behind_host):
+            lane.behind_host = True
+        return 0
 
     cdef int pass_wait(self, Stream stream, Op op) except -1:
         return self.pass_wait_for(stream, op.other, op.sequence)
@@ -446,8 +456,8 @@ cdef class CudaDriver(HardwareDriver):
         return 0
 
     cdef bint issue(self, Stream stream, Op op) except -1:
-        """Give a queued operation to CUDA; the host's, and calls, are for a worker."""
-        if stream.device < 0 or op.kind == CALL:
+        """Give a queued operation to CUDA; the host's, and calls, are for another thread."""
+        if stream.device < 0 or op.kind == CALL or op.kind == BODY:
             return False
         try:
             if op.kind == COPY:

@@ -20,7 +20,7 @@ from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.memory cimport free_pinned
 from stf._drivers.cuda.streams cimport DeviceStream, copy_through, leave
 from stf._drivers.cuda.submitter cimport stf_relax
-from stf._drivers.cuda.workers cimport WorkerDriver
+from stf._drivers.cuda.device_threads cimport DeviceThreadsDriver
 from stf._drivers.queues cimport Stream
 
 import time
@@ -42,13 +42,13 @@ cdef int LOOKS = 64  # between two looks at the clock
 cdef int64_t CLOSE_NS = 10_000_000_000  # at most, for threads that have only the GIL to wait for
 
 
-cdef class ReadbackDriver(WorkerDriver):
+cdef class ReadbackDriver(DeviceThreadsDriver):
     """The CUDA driver, which reads back a few bytes sooner than it waits for a stream."""
 
     def __init__(self, ordinals, workers, capacity, submit_thread, host_pool):
         cdef void* pinned = NULL
         cdef cu.CUresult code
-        WorkerDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
+        DeviceThreadsDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
         for i in range(LANDINGS):
             self.lanes[i] = -1
         before = push(self.home_device.context)
@@ -137,7 +137,7 @@ cdef class ReadbackDriver(WorkerDriver):
                 free_pinned(self.words)
                 pop(before)
             self.words = NULL
-        return WorkerDriver.close(self)
+        return DeviceThreadsDriver.close(self)
 
     def is_lost_by_chance(self):
         """Whether a call failed, and CUDA itself goes on: another driver would work."""

@@ -31,6 +31,7 @@ cdef class DeviceStream(Stream):
     cdef int staged  # under capture: whether copies of memory that is not pinned go by way of some that is
     cdef bint foreign  # of a context that is not ours
     cdef bint adopted  # the caller's own
+    cdef bint behind_host  # what is queued may wait for work of the host, or a worker has to do some of it
 
 cdef class HostStream(Stream):
     cdef DeviceStream awaited

@@ -169,6 +169,11 @@ class HostileDriver(WrappingDriver):
         self.unrecorded.add(stream)
         return int(self.inner.call(stream, body))
 
+    def call_in_turn(self, stream: int, body: Any) -> int:
+        self.check_stream("call_in_turn", stream)
+        self.unrecorded.add(stream)
+        return int(self.inner.call_in_turn(stream, LateCall(self, body)))
+
     def copy(
         self,
         stream: int,
@@ -297,6 +302,19 @@ class FreedBlock:
     def __call__(self) -> None:
         self.memory()[:] = FREED
         self.filled = True
+
+
+class LateCall:
+    """A body that is called in turn, and begins and ends late: a worker's delay would take it out of the turns."""
+
+    def __init__(self, driver: HostileDriver, body: Any) -> None:
+        self.driver = driver
+        self.body = body
+
+    def __call__(self) -> None:
+        self.driver.dawdle()
+        self.body()
+        self.driver.dawdle()
 
 
 def extent(address: int, shape: Any, strides: Any, itemsize: int) -> tuple[int, int]:

@@ -212,6 +212,11 @@ class RecordingDriver(WrappingDriver):
         self.recording.note("call", stream, self.calls)
         return int(self.inner.call(stream, RecordedBody(self.recording, self.calls, body)))
 
+    def call_in_turn(self, stream: int, body: Any) -> int:
+        self.calls += 1
+        self.recording.note("call", stream, self.calls)
+        return int(self.inner.call_in_turn(stream, RecordedBody(self.recording, self.calls, body)))
+
 
 class RecordedBody:
     """A queued body that notes when it begins and ends."""
