@@ -1,7 +1,7 @@
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from stf._engine.access cimport ACCUMULATE, READ, WRITE, Access, DataHandle, make_access
+from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
