@@ -217,22 +217,16 @@ class SimulatedDriver(Driver):
     # -- streams and events ------------------------------------------------------------------------------------
 
     def stream_create(self, device):
-        self.gate.enter()
-        try:
+        with self.gate:
             index = self.spare.pop() if self.spare else len(self.streams)
             if index == len(self.streams):
                 self.streams.append(None)
             self.streams[index] = Stream(index, device)
             return index
-        finally:
-            self.gate.leave()
 
     def stream_destroy(self, stream):
-        self.gate.enter()
-        try:
+        with self.gate:
             self.spare.append(stream)
-        finally:
-            self.gate.leave()
         return 0
 
     def record(self, stream, sequence):
@@ -253,11 +247,8 @@ class SimulatedDriver(Driver):
         op = make_op(WAIT)
         op.other = cython.cast(Stream, self.streams[other])
         op.sequence = sequence
-        self.gate.enter()
-        try:
+        with self.gate:
             self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
         return 0
 
     def completed(self, stream):
@@ -268,19 +259,15 @@ class SimulatedDriver(Driver):
 
     def catch_up(self):
         """Let everything happen up to the host's clock."""
-        self.gate.enter()
-        try:
+        with self.gate:
             self.run_until(self.now)
-        finally:
-            self.gate.leave()
         return 0
 
     def synchronize(self, stream, sequence, timeout_s):
         lane: Stream = self.streams[stream]
         deadline: cython.double = self.now + timeout_s if timeout_s >= 0 else -1.0
         while True:
-            self.gate.enter()
-            try:
+            with self.gate:
                 self.run_until(self.now)
                 while lane.completed < sequence and self.heap:
                     if deadline >= 0 and self.heap[0][0] > deadline:
@@ -290,8 +277,6 @@ class SimulatedDriver(Driver):
                 if lane.completed >= sequence:
                     return True
                 baton = self.fall_asleep()
-            finally:
-                self.gate.leave()
             baton.acquire(True, timeout_s if timeout_s >= 0 else -1)  # another thread has to do something first
             if deadline >= 0 and lane.completed < sequence and not self.heap:
                 return False
@@ -299,8 +284,7 @@ class SimulatedDriver(Driver):
     def stream_enter(self, stream):
         lane: Stream = self.streams[stream]
         while True:
-            self.gate.enter()
-            try:
+            with self.gate:
                 self.run_until(self.now)
                 while (lane.head is not None or lane.busy or lane.held) and self.heap:
                     self.step()
@@ -308,19 +292,14 @@ class SimulatedDriver(Driver):
                     lane.held = True
                     return 0
                 baton = self.fall_asleep()
-            finally:
-                self.gate.leave()
             baton.acquire()
 
     def drain(self, stream):
         lane: Stream = self.streams[stream]
-        self.gate.enter()
-        try:
+        with self.gate:
             self.run_until(self.now)
             while (lane.head is not None or lane.busy) and self.heap:
                 self.step()
-        finally:
-            self.gate.leave()
         return 0
 
     def fall_asleep(self):
@@ -429,11 +408,8 @@ class SimulatedDriver(Driver):
         """Let a stamp have the time at which the stream gets here."""
         op = make_op(STAMP)
         op.sequence = number
-        self.gate.enter()
-        try:
+        with self.gate:
             self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
         return 0
 
     def keep_alive(self, stream, what):
@@ -446,8 +422,7 @@ class SimulatedDriver(Driver):
 
     def alloc(self, device, nbytes, stream):
         place: cython.int = device + 1
-        self.gate.enter()
-        try:
+        with self.gate:
             self.run_until(self.now)
             used: cython.longlong = self.used[place] + nbytes
             if self.capacity[place] and used > self.capacity[place]:
@@ -459,9 +434,7 @@ class SimulatedDriver(Driver):
             offset: cython.longlong = self.next_address[place]
             size: cython.longlong = (max(nbytes, 1) + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
             self.next_address[place] = offset + size
-        finally:
-            self.gate.leave()
-        return FAKE | cython.cast(cython.longlong, place) << DEVICE_SHIFT | offset
+            return FAKE | cython.cast(cython.longlong, place) << DEVICE_SHIFT | offset
 
     def free(self, device, address, nbytes, stream):
         op = make_op(FREE)

@@ -63,12 +63,9 @@ def retire_everything(engine: Engine):
 def device_tails(engine: Engine):
     """Return the last events of all devices, and of nodes of a graph that the host is called by."""
     tails = EventSet()
-    engine.gate.enter()
-    try:
+    with engine.gate:
         for place in range(0 if engine.root.captured else 1, len(engine.places)):
             engine.root.tails_at(place, tails)
-    finally:
-        engine.gate.leave()
     return tails
 
 
@@ -111,11 +108,8 @@ def open_slot(engine: Engine, place, events: EventSet):
 
 def close_slot(engine: Engine, slot):
     """End a slot; return its event."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         return engine.root.end(slot)
-    finally:
-        engine.gate.leave()
 
 
 def come_after(engine: Engine, place, pointer):
@@ -154,8 +148,7 @@ def keep_frozen(engine: Engine, data: Data):
 
 def number_loan(engine: Engine, data: Data, mode, begun):
     """Return the number of a loan, or of the end of the one that `begun` is of; and of what it comes after."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         version = data.version
         number: cython.longlong = engine.coherency.number_operation()
         events = EventSet()
@@ -166,5 +159,3 @@ def number_loan(engine: Engine, data: Data, mode, begun):
             events.add_number(-begun)
             (version.writers if mode & WRITE else version.readers).add_number(-number)
         return number, tuple(events.numbers or ())
-    finally:
-        engine.gate.leave()

@@ -13,23 +13,17 @@ from stf._engine import reductions, tiles
 
 def add(engine: EngineState, cache, recording):
     """Remember, weakly, what keeps a recording."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         if not engine.caches:
             engine.caches = WeakSet()
         engine.caches.add(cache)
         recording.become_cached()
-    finally:
-        engine.gate.leave()
 
 
 def known(engine: EngineState):
     """Return the caches that live."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         return list(engine.caches)
-    finally:
-        engine.gate.leave()
 
 
 def end(engine: EngineState):
@@ -63,16 +57,13 @@ def give_up_left(engine: EngineState):
 def give_up_dropped(engine: EngineState, data: Data):
     """Close what is kept of a data and its tiles, if their user has dropped all; whether there was any."""
     found = []
-    engine.gate.enter()
-    try:
+    with engine.gate:
         for item in [data, *tiles.within(engine, data)]:
             tile: Data = item
             if tile.recorded > tile.cached or not tile.is_dropped:
                 return False
             if tile.recorded:
                 found.append(tile)
-    finally:
-        engine.gate.leave()
     close(engine, found)
     return bool(found)
 

@@ -498,8 +498,7 @@ def retire_all(engine: EngineState):
 
 def forget_all(engine: EngineState):
     """After a `retire_all` that failed: free what is left, and write nothing home."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         engine.dropped.clear()
         engine.deferred.clear()
         everything = in_order_of_end(engine)
@@ -508,8 +507,6 @@ def forget_all(engine: EngineState):
         for item in everything:
             forget(engine, item)
         engine.coherency.free_all_spare()
-    finally:
-        engine.gate.leave()
 
 
 def abandon(engine: EngineState, port, reason):

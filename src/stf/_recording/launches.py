@@ -250,15 +250,12 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
 
 def forget_failures(engine: Engine, stale):
     """Let data be that a failed launch has spoilt, if none but launches see them: none reads what is left there."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         for item in stale:
             core = cython.cast(Needed, item).core
             outcome = core.version.outcome
             if (core.private or core.is_dropped) and outcome is not None and outcome.failed() is not None:
                 core.version.outcome = None
-    finally:
-        engine.gate.leave()
     return 0
 
 

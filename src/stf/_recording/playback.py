@@ -70,13 +70,10 @@ class Frame:
     def open(self, events):
         """Open a slot after events; on the port of the task it is the task's."""
         engine = self.engine
-        engine.gate.enter()
-        try:
+        with engine.gate:
             self.slot = self.port.begin(self.task.where, events, COMPUTE)
             if self.port is engine.root:
                 self.task.slot = self.slot
-        finally:
-            engine.gate.leave()
         return 0
 
     def play_node(self, program, node, start, events, needs):
@@ -323,25 +320,19 @@ class Frame:
             return 0
         if launch.expected and not launch.called:  # all bodies are of graphs, which call them when the inputs are there
             return launch.one_done()
-        engine.gate.enter()
-        try:
+        with engine.gate:
             if self.variant is not None:
                 return self.put_call(Last(launch), True)
             self.port.call(self.slot, Last(launch))
             engine.queued += 1
-        finally:
-            engine.gate.leave()
         return 0
 
     def wait(self):
         """Block until what was played so far is done, and open the next slot; no gate may be held."""
         engine = self.engine
         events = EventSet()
-        engine.gate.enter()
-        try:
+        with engine.gate:
             events.add(self.port.end(self.slot))
-        finally:
-            engine.gate.leave()
         try:
             host_waits.wait(self.port, events)
         finally:

@@ -131,16 +131,13 @@ class RecordingScope(Scope):
     def discard(self):
         """Forget what was recorded: it never was."""
         engine: Engine = self.engine
-        engine.gate.enter()
-        try:
+        with engine.gate:
             check_closing(engine, self)
             for data in list(self.touched):
                 if data.version.partials is not None:
                     reductions.forget_partials(engine, data)
             recording = Recording(engine, self)
             leave_scope(engine, self)
-        finally:
-            engine.gate.leave()
         recording.close()
 
     def abandon(self):
@@ -186,8 +183,7 @@ def open_in_turn(engine: Engine, port, thread, description, patient, patience, o
     """
     waiting = thread_turns.Deadline(engine, patience)
     while True:
-        engine.gate.enter()
-        try:
+        with engine.gate:
             if engine.scope.records and (
                 engine.scope.thread == thread_turns.ABANDONED or thread_turns.gathers(engine.scope)
             ):
@@ -196,8 +192,6 @@ def open_in_turn(engine: Engine, port, thread, description, patient, patience, o
                 return open_scope(engine, port, thread, description, False, patient, owner)
             if waiting.is_over():
                 waiting.refuse(description)
-        finally:
-            engine.gate.leave()
         time.sleep(thread_turns.STEP_S)
 
 
@@ -239,8 +233,7 @@ def close_scope(engine: Engine, scope, patient=False, waiting=None, owner=None):
     TaskFailedError
         One of its tasks failed, and what that was to write was not written since.
     """
-    engine.gate.enter()
-    try:
+    with engine.gate:
         if patient and engine.last_open is not None:
             return None
         check_closing(engine, scope)
@@ -254,8 +247,6 @@ def close_scope(engine: Engine, scope, patient=False, waiting=None, owner=None):
         leave_scope(engine, scope)
         if owner is not None:
             owner.scope, owner.closed = None, recording
-    finally:
-        engine.gate.leave()
     if failed:
         if owner is not None:
             owner.closed = None
@@ -405,15 +396,12 @@ class Routine:
     def poison(self, failure):
         """Say of what it was to write that it failed, as its launch did not begin."""
         engine: Engine = self.engine
-        engine.gate.enter()
-        try:
+        with engine.gate:
             for use in self.uses:
                 data: Data = use.data
                 if use.mode & WRITE and not data.token and not data.version.is_poisoned():
                     data.version.outcome = Outcome(False, failure)
             self.tell_tasks(failure)
-        finally:
-            engine.gate.leave()
 
     def tell_tasks(self, failure):
         """Let the handles of its tasks know that it was not launched."""
@@ -467,12 +455,9 @@ class Routine:
     def hold(self):
         """Have one owner more, who closes it; False if it is closed."""
         engine: Engine = self.engine
-        engine.gate.enter()
-        try:
+        with engine.gate:
             self.owners += not self.closed
             return not self.closed
-        finally:
-            engine.gate.leave()
 
     def become_cached(self):
         """Be among what a replayed function keeps; so are its parts, when nobody else has them."""

@@ -173,11 +173,8 @@ class BodyCapture(Recaptured):
         task: TaskCore = self.body.task
         engine = cython.cast("Engine", task.engine)
         events = EventSet()
-        engine.gate.enter()
-        try:
+        with engine.gate:
             engine.root.tails(events)
-        finally:
-            engine.gate.leave()
         return host_waits.settles(engine.root, events)
 
     def capture(self, owner, body: Body):

@@ -8,6 +8,7 @@ a kernel; ``body`` and ``body_end`` where a queued body ran; ``task`` where the 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from stf._drivers.wrappers.wrapping import WrappingDriver
@@ -68,6 +69,16 @@ def task_accesses(task: Any) -> tuple[Any, ...]:
     return tuple((core.id, mode, memory.get(core.id)) for core, mode in task.joined_accesses())
 
 
+def noted(verb: str, entry: str, count: int) -> Callable[..., Any]:
+    """Return a verb that is passed on after an entry with its first `count` arguments."""
+
+    def noted_verb(self: RecordingDriver, *arguments: Any) -> Any:
+        self.recording.note(entry, *arguments[:count])
+        return getattr(self.inner, verb)(*arguments)
+
+    return noted_verb
+
+
 class RecordingDriver(WrappingDriver):
     """Logs every verb of `inner` in `recording`.
 
@@ -86,26 +97,28 @@ class RecordingDriver(WrappingDriver):
         self.of_devices: set[int] = set()
 
     def stream_create(self, device: int) -> int:
-        stream = int(self.inner.stream_create(device))
+        return self.created(int(self.inner.stream_create(device)), device)
+
+    def created(self, stream: int, device: int) -> int:
+        """Note a new stream; return it."""
         self.recording.note("create", stream, device)
         (self.of_devices.add if device >= 0 else self.of_devices.discard)(stream)
         return stream
 
+    stream_destroy = noted("stream_destroy", "destroy", 1)
+    record = noted("record", "record", 2)
+    record_lazy = noted("record_lazy", "record", 2)
+    record_on = noted("record_on", "record", 2)
+    wait_event = noted("wait_event", "wait", 3)
+    play_captured = noted("play_captured", "launch", 1)
+    queue_captured = noted("queue_captured", "launch", 1)
+    launch = noted("launch", "launch", 1)
+
     def stream_adopt(self, device: int, pointer: int) -> int:
-        stream = int(self.inner.stream_adopt(device, pointer))
-        self.recording.note("create", stream, device)
-        self.of_devices.add(stream)
-        return stream
+        return self.created(int(self.inner.stream_adopt(device, pointer)), device)
 
     def stream_create_in(self, device: int, context: int) -> int:
-        stream = int(self.inner.stream_create_in(device, context))
-        self.recording.note("create", stream, device)
-        self.of_devices.add(stream)
-        return stream
-
-    def stream_destroy(self, stream: int) -> int:
-        self.recording.note("destroy", stream)
-        return int(self.inner.stream_destroy(stream))
+        return self.created(int(self.inner.stream_create_in(device, context)), device)
 
     def stream_enter(self, stream: int) -> int:
         if not self.runs_inline and stream in self.of_devices:
@@ -123,22 +136,6 @@ class RecordingDriver(WrappingDriver):
             self.recording.note("enter", stream)
             self.recording.note("entered", stream)
         return entered
-
-    def record(self, stream: int, sequence: int) -> int:
-        self.recording.note("record", stream, sequence)
-        return int(self.inner.record(stream, sequence))
-
-    def record_lazy(self, stream: int, sequence: int) -> int:
-        self.recording.note("record", stream, sequence)
-        return int(self.inner.record_lazy(stream, sequence))
-
-    def record_on(self, stream: int, sequence: int, pointer: int) -> int:
-        self.recording.note("record", stream, sequence)
-        return int(self.inner.record_on(stream, sequence, pointer))
-
-    def wait_event(self, stream: int, other: int, sequence: int) -> int:
-        self.recording.note("wait", stream, other, sequence)
-        return int(self.inner.wait_event(stream, other, sequence))
 
     def completed(self, stream: int) -> int:
         sequence = int(self.inner.completed(stream))
@@ -162,18 +159,6 @@ class RecordingDriver(WrappingDriver):
         self.inner.drain(stream)
         self.recording.note("drained", stream)
         return 0
-
-    def play_captured(self, stream: int, captured: Any) -> int:
-        self.recording.note("launch", stream)
-        return int(self.inner.play_captured(stream, captured))
-
-    def queue_captured(self, stream: int, captured: Any, changes: list[Any] | None) -> int:
-        self.recording.note("launch", stream)
-        return int(self.inner.queue_captured(stream, captured, changes))
-
-    def launch(self, stream: int, function: int, *config_and_block: int) -> int:
-        self.recording.note("launch", stream)
-        return int(self.inner.launch(stream, function, *config_and_block))
 
     def alloc(self, device: int, nbytes: int, stream: int) -> int:
         address = int(self.inner.alloc(device, nbytes, stream))

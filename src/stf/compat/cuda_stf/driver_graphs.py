@@ -81,6 +81,33 @@ class DriverGraphs:
             driver.cuGraphExecDestroy(executable)
 
 
+class Launchable:
+    """What has the handles of a recorded graph; subclasses say which graph that is."""
+
+    def _launched(self) -> Any:
+        """Return what is launched: `DriverGraphs`, or another object like this one; raise if there is none."""
+        raise NotImplementedError
+
+    def launch(self) -> None:
+        """Launch the graph once, in order with all other tasks."""
+        self._launched().launch()
+
+    @property
+    def graph(self) -> int:
+        """The address of the CUDA graph."""
+        return int(self._launched().graph)
+
+    @property
+    def exec_graph(self) -> int:
+        """The address of the executable CUDA graph."""
+        return int(self._launched().exec_graph)
+
+    @property
+    def stream(self) -> int:
+        """A stream to launch it on, which comes after all work so far."""
+        return int(self._launched().stream)
+
+
 def checked(answer: Any) -> Any:
     """Return what a call of the driver gives; RuntimeError if it failed."""
     status, *values = answer

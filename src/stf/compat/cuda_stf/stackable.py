@@ -13,7 +13,7 @@ from typing import Any
 import stf
 from stf.compat.cuda_stf.contexts import ContextBase
 from stf.compat.cuda_stf.data import cond, stackable_logical_data
-from stf.compat.cuda_stf.driver_graphs import DriverGraphs
+from stf.compat.cuda_stf.driver_graphs import DriverGraphs, Launchable
 from stf.compat.cuda_stf.errors import NegativeCountError, NotHereError
 from stf.compat.cuda_stf.tasks import TaskBase, must_be_of, stackable_task
 
@@ -230,7 +230,7 @@ class PushedScope(Scope):
         block.close()
 
 
-class LaunchableGraphScope(Scope):
+class LaunchableGraphScope(Launchable, Scope):
     """What `stackable_context.launchable_graph_scope` returns: the first launch ends the recording."""
 
     _handles: DriverGraphs | None = None
@@ -238,30 +238,11 @@ class LaunchableGraphScope(Scope):
     def _make(self) -> Any:
         return self._ctx._open_inner("launchable_graph_scope").task_graph()
 
-    def _recorded(self) -> DriverGraphs:
+    def _launched(self) -> DriverGraphs:
         if self._handles is None:
             self._block.__exit__(None, None, None)
             self._handles = DriverGraphs(self._ctx._context, self._block)
         return self._handles
-
-    def launch(self) -> None:
-        """Launch the graph once."""
-        self._recorded().launch()
-
-    @property
-    def graph(self) -> int:
-        """The address of the CUDA graph."""
-        return self._recorded().graph
-
-    @property
-    def exec_graph(self) -> int:
-        """The address of the executable CUDA graph."""
-        return self._recorded().exec_graph
-
-    @property
-    def stream(self) -> int:
-        """A stream to launch it on, which comes after all work so far."""
-        return self._recorded().stream
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._handles is None:
@@ -272,7 +253,7 @@ class LaunchableGraphScope(Scope):
         self._block.close()
 
 
-class LaunchableGraph:
+class LaunchableGraph(Launchable):
     """A graph to launch again and again, until `reset`; made by `stackable_context.pop_prologue_shared`."""
 
     _handles: DriverGraphs | None = None
@@ -283,7 +264,7 @@ class LaunchableGraph:
         self._handles = DriverGraphs(ctx._context, graph)
         ctx._graphs += 1
 
-    def _valid(self) -> DriverGraphs:
+    def _launched(self) -> DriverGraphs:
         if self._handles is None:
             raise stf.TaskStateError("LaunchableGraph has been reset; record another one")
         return self._handles
@@ -292,25 +273,6 @@ class LaunchableGraph:
     def valid(self) -> bool:
         """Whether it can be launched."""
         return self._handles is not None and not self._ctx._is_finalized
-
-    def launch(self) -> None:
-        """Launch the graph once, in order with all other tasks."""
-        self._valid().launch()
-
-    @property
-    def graph(self) -> int:
-        """The address of the CUDA graph."""
-        return self._valid().graph
-
-    @property
-    def exec_graph(self) -> int:
-        """The address of the executable CUDA graph."""
-        return self._valid().exec_graph
-
-    @property
-    def stream(self) -> int:
-        """A stream to launch it on, which comes after all work so far."""
-        return self._valid().stream
 
     def reset(self) -> None:
         """Give the graph up; once more does nothing."""

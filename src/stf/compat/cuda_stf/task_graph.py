@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stf.compat.cuda_stf.driver_graphs import Launchable
 from stf.compat.cuda_stf.stackable import LaunchableGraph, stackable_context
 
 
@@ -44,7 +45,7 @@ class GuardedContext:
         return f"{type(self).__name__}({self._ctx!r})"
 
 
-class TaskGraph:
+class TaskGraph(Launchable):
     """A graph with a context of its own: ``with graph:`` records its tasks, `launch` runs them.
 
     Attributes
@@ -83,7 +84,7 @@ class TaskGraph:
         else:
             self.context.raw._pushed("pop").__exit__(kind, error, trace)
 
-    def _ready(self) -> LaunchableGraph:
+    def _launched(self) -> LaunchableGraph:
         self._must_be_usable()
         if self._recording:
             raise RuntimeError("task graph is currently recording")
@@ -96,26 +97,7 @@ class TaskGraph:
     @property
     def raw(self) -> LaunchableGraph:
         """The graph that was recorded."""
-        return self._ready()
-
-    @property
-    def graph(self) -> int:
-        """The address of the CUDA graph."""
-        return self._ready().graph
-
-    @property
-    def exec_graph(self) -> int:
-        """The address of the executable CUDA graph."""
-        return self._ready().exec_graph
-
-    @property
-    def stream(self) -> int:
-        """A stream to launch it on."""
-        return self._ready().stream
-
-    def launch(self) -> None:
-        """Launch the graph once."""
-        self._ready().launch()
+        return self._launched()
 
     def reset(self) -> None:
         """Give the graph up; without one, and once more, this does nothing."""
