@@ -222,6 +222,8 @@ def resolve_annotation(fn: Any, text: str) -> Any:
             names[name] = cell.cell_contents
         except ValueError:
             continue
+    if "Like[" in text and hasattr(fn, "__code__"):  # where tools that tidy annotations took the quotes off the name
+        names.update({name: name for name in fn.__code__.co_varnames[: fn.__code__.co_argcount]})
     first, *others = text.split(".")
     try:
         if first in names and all(other.isidentifier() for other in others):  # most are; no code is made for these
