@@ -49,7 +49,7 @@ from stf.places.partition import blocked_partition, cyclic_partition, null_parti
 from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.places.structured import partition
 from stf.planning.plan import Plan, plan
-from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
+from stf.tasks.annotations import Accumulate, Data, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
 from stf.tasks.new_data import Like, New
 from stf.tasks.task import Task
@@ -66,6 +66,7 @@ __all__ = [
     "Context",
     "ContextClosedError",
     "ContextMismatchError",
+    "Data",
     "DataPart",
     "DataPlace",
     "DriverError",

@@ -93,6 +93,10 @@ def cancelled_event(ctx: stf.Context) -> stf.Event:
     return event
 
 
+def given_data(x: stf.Data):
+    pass
+
+
 class Pair:
     """Two arrays."""
 
@@ -466,6 +470,10 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "ValueError": lambda w: stf.task(annotated, arrays="nothing"),
         **cases_of_data("task", lambda w, x: increment(x) if x is not w.theirs else two_data(w.x, x)),
         "ContextClosedError": lambda w: increment(w.late),
+    },
+    "Data": {
+        "TypeError": lambda w: stf.Data(3),
+        "CaptureError": lambda w: recorded(w.ctx, lambda: w.ctx.submit_task(given_data, w.x, place="host")),
     },
     "Like": {"TypeError": lambda w: stf.Like[3]},
     "New": {"TypeError": lambda w: stf.New["m,k"]},

@@ -628,6 +628,27 @@ class LogicalData(Shown, Scalar, DataHandle):
 
 handle_type.append(LogicalData)
 
+OF_HANDLES = {  # what handles of tasks have, and users of futures try on the data that a task returns
+    "result": "numpy() waits for the data and returns a copy",
+    "exception": "numpy() raises what its task failed with",
+    "done": "ready() says whether the data are there",
+    "add_done_callback": "stf.as_completed([...]), or await, tells when the data are there",
+    "_condition": "concurrent.futures waits for handles of tasks; for data there is stf.as_completed([...])",
+}
+
+
+def not_of_data(name: str, remedy: str) -> property:
+    """Return an attribute that data have not, which says what to write."""
+
+    def refuse(self: LogicalData) -> Any:
+        raise AttributeError(f"logical data have no '{name}': {remedy}", name=name, obj=self)
+
+    return property(refuse)
+
+
+for name, remedy in OF_HANDLES.items():
+    setattr(LogicalData, name, not_of_data(name, remedy))
+
 
 def view_for_host(replica: Any, library: str | None) -> Any:
     """Return what `wait` returns of a host replica: a copy."""

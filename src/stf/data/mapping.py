@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from stf.errors import ContextMismatchError
-from stf.tasks.decorators import map_tasks
-from stf.tasks.functions import BoundTaskFunction, TaskFunction
+from stf.tasks.decorators import map_tasks, task_in
 from stf.tasks.new_data import results_of
 from stf.values.containers import data_in
 
@@ -101,9 +101,9 @@ def reduce(fn: Any, data: Iterable[Any], *, place: Any = None) -> Any:
     if not left:
         raise ValueError("reduce combines data, and got none; give a list of at least one")
     context = context_of([(item,) for item in left], "reduce")
-    inner = fn.function.fn if isinstance(fn, BoundTaskFunction) else fn.fn if isinstance(fn, TaskFunction) else fn
-    name = getattr(inner, "__name__", type(inner).__name__)
-    if not callable(inner) or results_of(inner, name) is None:
+    function, _, _ = task_in(fn)
+    name = function.symbol
+    if results_of(inspect.unwrap(function.fn), name) is None:
         raise TypeError(
             f"reduce takes a function that returns new data, and '{name}' does not; annotate its result, for example "
             '-> stf.Like["a"]'

@@ -14,4 +14,5 @@ cpdef object read_if_quiet(ContextCore context, object data)
 cpdef object read_on_host(ContextCore context, DataHandle data)
 cdef object content_of(Replica replica)
 cdef object content_in(Layout layout, bytes content)
+cdef dict LENT
 cdef dict scalars

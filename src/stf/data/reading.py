@@ -15,11 +15,13 @@ from stf.data.logical_data import LogicalData, view_for_host
 from stf.data.waiting import wait_in_general
 from stf.interop import adapters
 from stf.tasks.checks import check_errors
+from stf.tasks.lent import BORROWERS
 
 NO_ARGUMENTS: tuple = ()
 NOT_QUIET: object = object()
 LOGICAL_DATA: object = LogicalData
 ITEM: object = "item"  # among a replica's views: what reads a scalar
+LENT: dict = BORROWERS
 scalars: dict = {}  # by dtype: what makes a Python scalar of bytes; None for what has none
 
 
@@ -81,7 +83,7 @@ def wait(context, data, *, data_place=None, arrays=None):
 def read_if_quiet(context, data):
     """Return what `read_on_host` returns, if this is one array, and nobody is inside of anything; else NOT_QUIET."""
     engine = context.engine
-    if type(data) is not LOGICAL_DATA or not engine.is_quiet():
+    if type(data) is not LOGICAL_DATA or LENT or not engine.is_quiet():
         return NOT_QUIET
     if cython.cast(DataHandle, data).core.engine is not engine:
         check_mine(engine, data)

@@ -21,6 +21,7 @@ from stf.places.table import current_device_code, data_place_code
 from stf.tasks import handles, host_task
 from stf.tasks.annotations import Stream
 from stf.tasks.checks import check_errors, must_be_open, must_be_outside, must_not_be_in_a_body, task_of_kind
+from stf.tasks.lent import BORROWERS, settle
 from stf.tasks.task import ContextCore, Task
 from stf.values.containers import Container, join, split
 
@@ -37,7 +38,10 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
         check_mine(context.engine, part)
-    must_be_outside(context, "wait", False, waits_for_one=True)  # what is gathered is launched when the task begins
+    must_be_outside(context, "wait", False, waits_for_one=True)
+    for part in parts if BORROWERS else ():
+        settle(part)
+    # what is gathered is launched when the task begins
     if context.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or context.engine.root.captured):
         return copy_on_device(context, parts[0], data_place, arrays)
     if data_place is not None:
@@ -157,7 +161,8 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
         check_mine(context.engine, part)
-        if part.core.layout is not None and part.core.layout.interface is not None:
+        is_lent = BORROWERS and (id(context.engine), part.core.id) in BORROWERS
+        if is_lent or (part.core.layout is not None and part.core.layout.interface is not None):
             import asyncio  # which few programs need, and which takes its time
 
             return await asyncio.to_thread(wait_in_general, context, data, None, arrays)

@@ -14,7 +14,7 @@ import numpy as np
 from stf._support.completion import Shown
 from stf.interop.dtypes import dtype_of
 
-__all__ = ["Accumulate", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
+__all__ = ["Accumulate", "Data", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
 
 
 UNSIZED = (np.flexible, np.datetime64, np.timedelta64)  # each of which is many dtypes
@@ -34,6 +34,54 @@ class access_mode(enum.IntFlag):
     write = 2
     rw = 3
     accumulate = 4
+
+
+class _Given:
+    """Annotation of a parameter that takes data as they are: the body submits tasks with them, and gets no array.
+
+    It is no access: the task comes neither before nor after others that use the data. What the body submits comes
+    after all that was submitted by then, as if you had submitted it when the body ran. A wait for the data, such as
+    ``lX.numpy()``, waits for such bodies first, and for those that these have given the data to. A task that you submit
+    meanwhile, without a wait, comes before what the body submits later. If several bodies submit tasks on the same
+    data at a time, their order is open.
+
+    The body runs on the host, and does not wait for data: it submits, and returns.
+
+    Raises
+    ------
+    TypeError
+        The task runs on a device.
+    CaptureError
+        The task is recorded.
+
+    Examples
+    --------
+    >>> @stf.task
+    ... def increment(x: stf.ReadWrite):
+    ...     x += 1
+    >>> @stf.task
+    ... def repeat(times: stf.Read, x: stf.Data):
+    ...     for _ in range(int(times)):
+    ...         increment(x)
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     times, x = ctx.logical_data(np.array(3)), ctx.logical_data_zeros(2)
+    ...     repeat(times, x)
+    ...     print(x.numpy())
+    [3. 3.]
+    """
+
+    _stf_data = True
+
+    def __repr__(self) -> str:
+        return "stf.Data"
+
+    def __or__(self, other: Any) -> _Given:
+        return self
+
+    __ror__ = __or__
+
+    def __call__(self, *_: Any) -> Any:
+        raise TypeError("stf.Data is an annotation: write `x: stf.Data`; data are made by ctx.logical_data")
 
 
 class _Mode:
@@ -132,7 +180,9 @@ if TYPE_CHECKING:  # a parameter is an array to the body, of the library that is
     Write: TypeAlias = _Array | Any
     ReadWrite: TypeAlias = _Array | Any
     Accumulate: TypeAlias = Any | _Op
+    Data: TypeAlias = Any
 else:
+    Data = _Given()
     Read = _Mode(1, "Read")
     Write = _Mode(2, "Write")
     ReadWrite = _Mode(3, "ReadWrite")
@@ -172,6 +222,8 @@ def resolve_annotation(fn: Any, text: str) -> Any:
             names[name] = cell.cell_contents
         except ValueError:
             continue
+    if "Like[" in text and hasattr(fn, "__code__"):  # where tools that tidy annotations took the quotes off the name
+        names.update({name: name for name in fn.__code__.co_varnames[: fn.__code__.co_argcount]})
     first, *others = text.split(".")
     try:
         if first in names and all(other.isidentifier() for other in others):  # most are; no code is made for these

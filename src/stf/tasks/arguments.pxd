@@ -10,6 +10,7 @@ cdef class Parameter:
     cdef readonly object library
     cdef readonly object element
     cdef readonly bint takes_any
+    cdef readonly bint takes_data
     cdef readonly bint optional
 
 cdef bint gives_accesses(list parameters, list values) except -1

@@ -14,7 +14,7 @@ class Parameter:
     """One parameter of a task function: its access mode, or 0; `optional` where None does for data.
 
     `library` is that of its arrays, `element` the type of their elements; None for any. It `takes_any` access if it has
-    no annotation, and this call's argument is one.
+    no annotation, and this call's argument is one. It `takes_data` if these stay as they are, for the body to submit.
     """
 
     def __init__(self, name, kind, mode=0, op=None, library=None, optional=False, element=None):
@@ -24,7 +24,8 @@ class Parameter:
         self.mode = mode
         self.op = op
         self.library = library
-        self.element = element
+        self.element = element if mode else None
+        self.takes_data = mode == 0 and element is not None
         self.takes_any = False
 
 
@@ -50,7 +51,10 @@ def remedy_for(value):
     """Return what to do about data where a parameter has no access mode."""
     if isinstance(value, Expression):
         return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
-    return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"
+    return (
+        "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read(); stf.Data, if the body "
+        "is to submit tasks with it"
+    )
 
 
 def check_params(engine, values, kinds):

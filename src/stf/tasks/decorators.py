@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, overload
 
@@ -154,13 +155,13 @@ def submit_task(
     ...     print(y.numpy())
     [2. 2. 2.]
     """
-    function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
+    function, bound, named = task_in(fn)
     chosen = name_of(name, symbol)
     function = function if chosen is None else function.named(chosen)
     function = function.on(place) if place is not None else function
     task = context.make_task_at(() if after is None else accesses_after(after), None)
     task.find_site_outside()
-    return function.call(context, task, list(args), {})
+    return function.call(context, task, [*bound, *args], dict(named))
 
 
 def map_tasks(context: ContextCore, fn: Any, *iterables: Any, place: Any = None) -> list[Task]:
@@ -196,8 +197,22 @@ def map_tasks(context: ContextCore, fn: Any, *iterables: Any, place: Any = None)
     ...     print(len(handles), [x.numpy().tolist() for x in data])
     3 [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     """
-    bound: tuple[Any, ...] = ()
-    if isinstance(fn, BoundTaskFunction):
-        fn, bound = fn.function, (fn.instance,)
-    function = fn if isinstance(fn, TaskFunction) else TaskFunction(fn)
-    return [submit_task(context, function, *bound, *items, place=place) for items in zip(*iterables, strict=False)]
+    function, bound, named = task_in(fn)
+    fixed = functools.partial(function, *bound, **named) if named else function
+    given = () if named else bound
+    return [submit_task(context, fixed, *given, *items, place=place) for items in zip(*iterables, strict=False)]
+
+
+def task_in(fn: Any) -> tuple[TaskFunction[...], tuple[Any, ...], dict[str, Any]]:
+    """Return the task function in what is called as one, and the arguments that it has: of methods, and `partial`s."""
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    inner: Any = fn
+    while True:
+        if isinstance(inner, functools.partial):
+            inner, args, named = inner.func, (*inner.args, *args), {**inner.keywords, **named}
+        elif isinstance(inner, BoundTaskFunction):
+            inner, args = inner.function, (inner.instance, *args)
+        else:
+            break
+    return (inner, args, named) if isinstance(inner, TaskFunction) else (TaskFunction(fn), (), {})

@@ -97,6 +97,7 @@ cdef class TaskFunction:
     cdef list kinds_of_all  # with those of new data, for bodies that are recorded; or None
     cdef list likes  # the positions of parameters that new data are like; None where it is not as simple
     cdef bint returns_one  # new data, and no container of them
+    cdef bint lends  # data to bodies that submit tasks
     cdef bint binds_late  # its bodies can get NumPy's arrays when they run
     cdef int given  # parameters that a call has arguments for; those of new data come after them
     cdef object results  # new data that calls return; or None

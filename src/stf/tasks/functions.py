@@ -21,6 +21,7 @@ from stf.tasks import capsules
 from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
+from stf.tasks.lent import data_lent, lend
 from stf.tasks.new_data import results_of
 from stf.tasks.parameters import mode_of_accesses, modes_in, read_annotation
 from stf.values.containers import data_in, is_container, is_object_of_data, split
@@ -39,11 +40,15 @@ class TaskFunction:
     """A function whose calls are tasks; made by ``@stf.task``."""
 
     def __init__(self, fn, symbol=None, arrays=None, where=None, in_graphs=False):
-        if not callable(fn):
-            raise TypeError(f"@stf.task decorates a function, got {type(fn).__name__}")
+        if not callable(fn) or isinstance(fn, classmethod):
+            hint = "; write @classmethod above @stf.task" if isinstance(fn, classmethod) else ""
+            raise TypeError(f"@stf.task decorates a function, got {type(fn).__name__}{hint}")
+        inner = fn.func if isinstance(fn, functools.partial) else fn
+        if isinstance(inner, (TaskFunction, BoundTaskFunction)):
+            raise TypeError(f"'{inner.symbol}' is a task function already; call it, or {type(fn).__name__} of it")
         refuse_generator("@stf.task", fn)
         self.fn = fn
-        self.symbol = name_of(symbol) or getattr(fn, "__name__", "task")
+        self.symbol = name_of(symbol) or getattr(inner, "__name__", "task")
         self.arrays_of = self.library = arrays
         self.where = where
         self.in_graphs = in_graphs  # on the host it uses no CUDA
@@ -60,7 +65,7 @@ class TaskFunction:
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.holds = self.closes or self.wraps or may_reach_arrays(fn)
         self.taken = self.by_modes = self.results = self.kinds_of_all = self.likes = None
-        self.binds_late = self.returns_one = False
+        self.binds_late = self.returns_one = self.lends = False
         self.runs, self.owes, self.given = fn, False, 0
         if not self.wraps:
             modes: list = []
@@ -141,6 +146,7 @@ class TaskFunction:
         copy.signature = self.signature
         copy.kinds, copy.kinds_of_all = self.kinds, self.kinds_of_all
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
+        copy.lends = self.lends
         copy.positional = self.positional
         copy.accessed = self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
@@ -230,7 +236,12 @@ class TaskFunction:
             task.accesses += after
         if not self.is_checked:
             self.look_at_globals(task)
+        lent = data_lent(self.parameters, values) if self.lends else None
+        if context is None and lent and not task.accesses:
+            context = lent[0].context
         self.adopt(task, context)
+        if lent:
+            lend(task, lent)
         if self.holds:
             refuse_undeclared(self.fn, task)
         fn = snapshot(self.runs, task) if self.closes else self.runs
@@ -321,7 +332,7 @@ class TaskFunction:
                         if shapes is None:
                             shapes = {}
                         shapes[i] = shape
-            elif not is_plain(value):
+            elif not (parameter.takes_data or is_plain(value)):
                 raise self.without_mode(parameter, value)
         task.accesses = tuple(accesses)
         return shapes
@@ -331,7 +342,7 @@ class TaskFunction:
         i: cython.int
         for i in range(len(values)):
             parameter: Parameter = self.parameters[i]
-            if parameter.mode == 0 and self.kinds[i][1] in ("*", "**"):
+            if parameter.mode == 0 and not parameter.takes_data and self.kinds[i][1] in ("*", "**"):
                 for item in values[i].values() if self.kinds[i][1] == "**" else values[i]:
                     if not is_plain(item):
                         raise self.without_mode(parameter, item)
@@ -410,7 +421,9 @@ class TaskFunction:
             parameter = cython.cast(Parameter, self.parameters[i])
             value = values[i]
             if parameter.mode == 0:
-                if type(value) is not float and type(value) is not int and not is_plain(value):
+                if type(value) is float or type(value) is int or parameter.takes_data:
+                    continue
+                if not is_plain(value):
                     return None
                 continue
             if parameter.mode == ACCUMULATE or not isinstance(value, DataHandle):
@@ -666,6 +679,7 @@ class TaskFunction:
         self.has_elements = any(mine.element is not None for mine in parameters)
         named = {mine.library for mine in parameters if mine.library is not None}
         self.library = self.arrays_of or (next(iter(named)) if len(named) == 1 else None)
+        self.lends = any(mine.takes_data for mine in parameters)
         self.binds_late = self.movable and all(lib in (None, "numpy") for lib in (self.arrays_of, *named))
         self.parameters = parameters
         self.look_for_lost_results()

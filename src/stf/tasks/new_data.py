@@ -318,7 +318,7 @@ def results_of(fn: Callable[..., Any], label: str) -> Results | None:
             f"task '{label}' returns {annotation!r}, which says no shape; write {annotation!r}"
             f"{['a'] if annotation is Like else ['(m,k),(k,n)->(m,n)']}"
         )
-    kind, what, parts = container_in(annotation)
+    kind, what, parts = container_in(annotation, fn)
     if not any(isinstance(part, _Result) for part in parts):
         return None
     for part in parts:
@@ -327,7 +327,7 @@ def results_of(fn: Callable[..., Any], label: str) -> Results | None:
     return Results("fields" if kind not in ("tuple", "dict") else kind, what, parts)
 
 
-def container_in(annotation: Any) -> tuple[str, Any, Sequence[Any]]:
+def container_in(annotation: Any, fn: Any) -> tuple[str, Any, Sequence[Any]]:
     """Return the kind of a container that an annotation describes, what it takes to build it, and its items."""
     if typing.get_origin(annotation) is tuple:
         return "tuple", None, typing.get_args(annotation)
@@ -343,17 +343,20 @@ def container_in(annotation: Any) -> tuple[str, Any, Sequence[Any]]:
     names = list(getattr(annotation, "__annotations__", {}))
     if dataclasses.is_dataclass(annotation):
         names = [field.name for field in dataclasses.fields(annotation)]
-    found = [field_of(annotation, name) for name in names]
+    found = [field_of(annotation, name, fn) for name in names]
     return ("dict", names, found) if is_dict else (annotation.__name__, (annotation, names), found)
 
 
-def field_of(kind: type, name: str) -> Any:
-    """Return the annotation of a field of a class; what cannot be resolved is no result."""
+def field_of(kind: type, name: str, fn: Any) -> Any:
+    """Return the annotation of a field of a class that a function returns."""
     for base in kind.__mro__:
         annotation = inspect.get_annotations(base).get(name)
         if annotation is not None:
             break
     annotation = getattr(annotation, "__forward_arg__", annotation)  # as in a TypedDict
-    if isinstance(annotation, str) and ("Like" in annotation or "New" in annotation):
+    if not isinstance(annotation, str) or not ("Like" in annotation or "New" in annotation):
+        return annotation
+    try:
+        return resolve_annotation(fn, annotation)
+    except TypeError:  # the class is of another module
         return eval(annotation, vars(sys.modules[kind.__module__]))  # the user's own, as typing.get_type_hints does
-    return annotation

@@ -28,7 +28,10 @@ def modes_in(fn: Any) -> list[int]:
 def read_annotation(
     fn: Any, name: str, parameter: inspect.Parameter
 ) -> tuple[str, str, int, Any, str | None, bool, Any]:
-    """Name, kind, access mode, operator, library, whether None does as well, and type of the elements."""
+    """Name, kind, access mode, operator, library, whether None does as well, and type of the elements.
+
+    Without a mode the last says whether it takes data as they are.
+    """
     kind = KINDS.get(parameter.kind, "plain")
     annotation = parameter.annotation
     while isinstance(annotation, str):  # twice, where a string is also postponed
@@ -42,7 +45,7 @@ def read_annotation(
     optional = parameter.default is None or type(None) in kinds_of_union or getattr(annotation, "optional", False)
     mode = getattr(annotation, "_stf_mode", 0)
     if not mode:
-        return name, kind, 0, None, None, False, None
+        return name, kind, 0, None, None, False, getattr(annotation, "_stf_data", None)
     op, library, element = [getattr(annotation, field, None) for field in ("op", "library", "element")]
     if mode == 4 and op is None:
         raise TypeError(
