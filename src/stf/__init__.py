@@ -53,6 +53,7 @@ from stf.tasks.decorators import task
 from stf.tasks.new_data import Like, New
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
+from stf.values.random_numbers import Random
 from stf.values.reducers import Reducer, reducer
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "PlaceError",
     "Plan",
     "PlanError",
+    "Random",
     "Read",
     "ReadWrite",
     "Reducer",

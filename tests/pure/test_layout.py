@@ -76,7 +76,7 @@ READ_BY = {
     "watches": "contexts kernels tasks",
     "wants_finite": "contexts graphs tasks",
     "blocking": "_recording contexts graphs",
-    "scope": "_recording _support contexts data graphs kernels observe tasks",
+    "scope": "_recording _support contexts data graphs kernels observe tasks values",
     "root_scope": "_recording graphs",
     "launching": "_recording graphs",
     "gathering": "contexts data graphs tasks",

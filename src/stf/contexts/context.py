@@ -38,6 +38,7 @@ from stf.values.reducers import KEEP_PREVIOUS
 
 if TYPE_CHECKING:
     from stf.contexts import calibration
+    from stf.data import random_filling
     from stf.kernels import kernel_task, launch, launching, parallel_for
 
 __all__ = [
@@ -212,6 +213,10 @@ class Context(Shown, ContextCore):
     fill = filling.fill
     prefetch = filling.prefetch
     freeze = freezing.freeze
+    if TYPE_CHECKING:
+        random = random_filling.random
+    else:
+        random = LateMethod("stf.data.random_filling", "random")
 
     # tasks; `task` itself is ContextCore's
     submit_task = decorators.submit_task
@@ -243,6 +248,7 @@ class Context(Shown, ContextCore):
     wait = reading.wait
     wait_async = waiting.wait_async
     _are_ready = waiting.ready
+    _fill_randomly = LateMethod("stf.data.random_filling", "fill_randomly")
     synchronize = waiting.synchronize
     fence = task_fence = waiting.fence
     submit = waiting.submit
@@ -335,6 +341,7 @@ class Context(Shown, ContextCore):
             self._start_after(caller)
         self.registry = registry.Registry()
         self._graphs = {}
+        self.randoms: dict[tuple[int, str], None] = {}
         if use_graph:
             engine.gathering = GatheringScope(self, True, "the graph of this context")
         observing.setup_observers(self, observe)

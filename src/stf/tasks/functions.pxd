@@ -78,6 +78,7 @@ cdef class TaskFunction:
     cdef bint takes_task
     cdef bint movable
     cdef dict by_modes  # for calls with accesses where no annotation is: functions, by their modes
+    cdef bint draws  # random numbers
     cdef bint has_elements  # a parameter says their type
     cdef bint is_checked
     cdef list kinds

@@ -17,7 +17,7 @@ from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
-from stf.tasks import capsules
+from stf.tasks import capsules, draws
 from stf.tasks.annotations import inject
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
@@ -27,6 +27,7 @@ from stf.values.conditions import Expression
 from stf.values.containers import data_in, is_container, is_object_of_data, items_of, split
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
 from stf.values.parts import Parts, leaves, libraries
+from stf.values.random_numbers import Random
 
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
@@ -67,7 +68,7 @@ class TaskFunction:
         self.parameters = None
         self.signature = None
         self.kinds = None
-        self.positional = self.takes_task = self.has_elements = self.movable = False
+        self.positional = self.takes_task = self.draws = self.has_elements = self.movable = False
         self.accessed = 0
         self.is_checked = False
         self.spare = self.variants = None
@@ -156,6 +157,7 @@ class TaskFunction:
         copy.parameters, copy.given, copy.results = self.parameters, self.given, self.results
         copy.signature = self.signature
         copy.kinds = self.kinds
+        copy.draws = self.draws
         copy.positional = self.positional
         copy.accessed = self.accessed
         copy.takes_task, copy.movable = self.takes_task, self.movable
@@ -208,6 +210,8 @@ class TaskFunction:
         task.in_graphs = self.in_graphs
         if self.accessed < len(values) and gives_accesses(self.parameters, values):
             return self.for_accesses(values).submit(context, task, values)
+        if self.draws:
+            draws.count(self.parameters, values)
         if self.kinds is not None:
             self.check_variadic(values)
         if self.has_elements:
@@ -219,6 +223,8 @@ class TaskFunction:
         if not self.is_checked:
             self.look_at_globals(task)
         self.adopt(task, context)
+        if self.draws:
+            draws.check(self.parameters, values, task.context, self.symbol)
         if self.holds:
             refuse_undeclared(self.fn, task)
         fn = snapshot(self.runs, task) if self.closes else self.runs
@@ -230,7 +236,7 @@ class TaskFunction:
             self.refuse_arrays(task, values)
         body = None
         if engine.watches:
-            self.offer(task, values)
+            capsules.offer_call(task, self, self.parameters, self.kinds, values[: self.given], len(values))
         try:
             begin_body(task, fn if self.movable else None)
             if self.reads and not task.runs_in_call:
@@ -252,16 +258,6 @@ class TaskFunction:
         else:
             submit(task, body)
         return 0
-
-    def offer(self, task, values):
-        """Tell what may save the task what it is made of: by the names of parameters."""
-        kinds = [("", "")] * len(values) if self.kinds is None else self.kinds
-        given = [(parameter, kind[1]) for parameter, kind in zip(self.parameters[: self.given], kinds, strict=False)]
-        pieces = {"function": self}
-        for (parameter, kind), value in zip(given, values, strict=False):
-            if parameter.kind not in ("stream", "task"):
-                pieces[f"argument {parameter.name}"] = (kind or parameter.kind, parameter.name, value)
-        capsules.offer(task, "function", pieces, self.fn, len(values) - self.given)
 
     def with_globals(self, fn):
         """`fn`, which is the function or a copy of it, with numbers and strings of its module as they are now."""
@@ -443,6 +439,8 @@ class TaskFunction:
                     first += count
                     late = [i] if late is None else [*late, i]
                 values[i] = value
+            elif parameter.kind == "random":
+                values[i] = draws.generator_at(engine.place(task.where), shared or engine.arrays, values[i])
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = inject(parameter.kind, task)
         return late
@@ -617,7 +615,8 @@ class TaskFunction:
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
-        self.positional = all(kind == "plain" for _, kind in kinds)
+        self.positional = all(kind in ("plain", "random") for _, kind in kinds)
+        self.draws = any(mine.kind == "random" for mine in parameters)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.movable = not any(kind in ("stream", "task") for _, kind in kinds)  # to another thread, before it runs
         self.given = len(parameters)
@@ -724,13 +723,15 @@ def gives_accesses(parameters, values):
 
 def is_plain(value):
     """Return whether an argument is no data, nor made of data."""
-    return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
+    return not (isinstance(value, (DataHandle, Access, Expression, Random)) or hasattr(value, "expand_mode"))
 
 
 def remedy_for(value):
     """Return what to do about data where a parameter has no access mode."""
     if isinstance(value, Expression):
         return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
+    if isinstance(value, Random):
+        return "annotate it stf.Random; the body gets a generator of NumPy, CuPy or torch"
     return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"
 
 
