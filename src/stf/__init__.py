@@ -47,6 +47,7 @@ from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.places.structured import partition
+from stf.planning.difference import Difference, diff
 from stf.planning.plan import Plan, plan
 from stf.tasks.annotations import Accumulate, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
@@ -68,6 +69,7 @@ __all__ = [
     "ContextMismatchError",
     "DataPart",
     "DataPlace",
+    "Difference",
     "DriverError",
     "Error",
     "Evaluation",
@@ -105,6 +107,7 @@ __all__ = [
     "context",
     "cyclic_partition",
     "data_place",
+    "diff",
     "equal",
     "exec_place",
     "graph_ctx",

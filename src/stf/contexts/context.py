@@ -31,7 +31,7 @@ from stf.placement.model import Placement
 from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
 from stf.places.places import is_auto
-from stf.tasks import capsules, checks, decorators, host_task
+from stf.tasks import capsules, checks, comparing, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
 from stf.values.reducers import KEEP_PREVIOUS
@@ -141,6 +141,8 @@ def context(
     array([2., 2., 2.])
     """
     config.check()
+    if comparing.current and comparing.current[-1].devices is not None:
+        devices = comparing.current[-1].devices
     arguments.check_graphs(use_graph, graph, stream)
     if resources is not None:
         arguments.check_resources(resources)
@@ -164,7 +166,7 @@ def context(
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
-    if config.capsule is not None:
+    if config.capsule is not None or comparing.current:
         made.engine.watches = True
     if planned.current:
         planned.current[-1].contexts.append(made)

@@ -86,7 +86,7 @@ def fill_randomly(context: ContextCore, rng: Random, data: Any, kind: str, first
             "a task with a parameter of stf.Random"
         )
     if not isinstance(data, PartitionedData):
-        task = task_of_kind(context, kind, [data.write()], kind)
+        task = task_of_kind(context, "task", [data.write()], kind)
         settle(task)
         if not context.engine.places[task.where].enqueues:
             task.run_queued(fill_with_numpy, (rng.draw().key, kind, first, scale), "numpy")

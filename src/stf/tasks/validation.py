@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import threading
 import zlib
 from typing import Any
@@ -20,7 +21,7 @@ from stf._port.events import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters
 from stf.interop.dlpack import DEFAULT_STREAMS
-from stf.tasks import capsules
+from stf.tasks import capsules, comparing
 
 PATTERN = 0xA5
 PATIENCE_S = 1.0  # how long a release waits: what it waits for may be waiting for who releases
@@ -361,10 +362,26 @@ def watch(task: Any, is_recorded: bool) -> Any:
         checks.append(launches_of(task) if is_recorded else BodyWatch(task))
     if task.engine.wants_finite and not is_recorded:
         checks.append(Finite(task))
+    if comparing.current and not is_recorded:
+        checks.append(comparing.current[-1].check_for(task, arrays_in(task)))
     if config.capsule is not None and not is_recorded:
         checks.append(capsules.kept_for(task, array_of, content_of))
     known = [check for check in checks if check is not None]
     return Checks(known) if len(known) > 1 else known[0] if known else None
+
+
+def arrays_in(task: Any) -> list[tuple[str, int, Any]]:
+    """Return the name of each data of a task, how it is used, and what gives its content while the body runs."""
+    found: list[tuple[str, int, Any]] = []
+    for i, access in enumerate(task.accesses):
+        replica = task.replica_of(i)
+        if replica is None or replica.layout.interface is not None:
+            continue
+        mode = task.joined_mode(i)
+        array = array_of(task, replica, mode != 1)
+        if array is not None:
+            found.append((access.data_name, mode, functools.partial(content_of, array)))
+    return found
 
 
 class Finite:
