@@ -101,8 +101,8 @@ def context(
     nan : str, optional
         ``"error"``: the first task that writes a NaN or an infinity, which none of its inputs had, fails with a
         `FloatingPointError` that names the data and the index. Each task's data are looked at before and after it, so
-        this is for finding mistakes. Replayed functions run as they are then, and graphs that you record, or that a
-        context with `use_graph` gathers, are not looked at. By default ``STF_NAN``.
+        this is for finding mistakes. Replayed functions run as they are then. Of graphs that you record, bodies on
+        the host and on CPUs are looked at in each launch; what is captured for a GPU is not. By default ``STF_NAN``.
     observe : bool or str
         ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"durations"``:
         keep how long tasks take, for `Context.calibrate`; so does True. ``"cupti"``: all of these, and
