@@ -48,12 +48,14 @@ from stf.places.namespaces import data_place, exec_place
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.places.structured import partition
+from stf.planning.difference import Difference, diff
 from stf.planning.plan import Plan, plan
 from stf.tasks.annotations import Accumulate, Data, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
 from stf.tasks.new_data import Like, New
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
+from stf.values.random_numbers import Random
 from stf.values.reducers import Reducer, reducer
 
 __all__ = [
@@ -69,6 +71,7 @@ __all__ = [
     "Data",
     "DataPart",
     "DataPlace",
+    "Difference",
     "DriverError",
     "Error",
     "Evaluation",
@@ -84,6 +87,7 @@ __all__ = [
     "PlaceError",
     "Plan",
     "PlanError",
+    "Random",
     "Read",
     "ReadWrite",
     "Reducer",
@@ -105,6 +109,7 @@ __all__ = [
     "context",
     "cyclic_partition",
     "data_place",
+    "diff",
     "equal",
     "exec_place",
     "graph_ctx",

@@ -1,7 +1,8 @@
 """``python -m stf``: versions, devices, what is compiled, every setting.
 
 ``python -m stf cache`` shows compiled kernels, ``python -m stf plan script.py --devices 8xH200`` plans a script,
-``python -m stf rerun PATH`` runs the task of a capsule alone.
+``python -m stf rerun PATH`` runs the task of a capsule alone,
+``python -m stf diff script.py --a cpu --b cuda:0`` finds the first task that differs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 from stf import config
 from stf._support import loader
 from stf.contexts import rerun
-from stf.planning import command
+from stf.planning import command, difference
 
 DISTRIBUTIONS = {
     "stf": "sequential-task-flow",
@@ -35,6 +36,7 @@ def main() -> int:
     cache = pages.add_parser("cache", help="show the kernels that are kept on disk")
     cache.add_argument("--clear", action="store_true", help="remove them")
     command.add_options(pages.add_parser("plan", help="say how long a script would take on devices that are not here"))
+    difference.add_options(pages.add_parser("diff", help="find the first task that differs between two runs"))
     rerun.add_options(pages.add_parser("rerun", help="run a task alone that ctx.capsule or STF_CAPSULE saved"))
     options = parser.parse_args()
     try:
@@ -43,6 +45,8 @@ def main() -> int:
             return _show_cache(options.clear)
         if options.page == "plan":
             return command.run(options)
+        if options.page == "diff":
+            return difference.run(options)
         if options.page == "rerun":
             return rerun.run(options)
         _check_devices()

@@ -115,6 +115,60 @@ def test_replayed_functions_run_as_they_are():
         y.accept()
 
 
+@pytest.mark.parametrize("devices", DEVICES)
+def test_launches_of_graphs_are_looked_at(devices):
+    with stf.context(devices=devices, nan="error") as ctx:
+        x, y = ctx.logical_data(np.ones(3), name="x"), ctx.logical_data(np.ones(3), name="y")
+        other = ctx.logical_data(np.zeros(3), name="other")
+        g = ctx.task_graph()
+        with g:
+            divide(x, y)
+        for _ in range(3):
+            g.launch()
+        assert y.numpy().tolist() == [1.0] * 3
+        g.launch({x: other})
+        with pytest.raises(stf.TaskFailedError) as told:
+            y.numpy()
+        assert "wrote inf at 0 in 'y', the first of 3 values" in repr(told.value.__cause__)
+        y.accept()
+        with ctx.repeat(3):
+            scale(x, y)
+        assert y.numpy().tolist() == [2.0] * 3
+        with pytest.raises(stf.TaskFailedError):
+            with ctx.repeat(2):
+                divide(other, y)
+            y.numpy()
+        y.accept()
+
+
+def test_kernels_in_graphs_are_looked_at():
+    pytest.importorskip("numba")
+    with stf.context(devices="cpu", nan="error") as ctx:
+        x = ctx.logical_data(np.arange(3.0), name="x")
+        g = ctx.task_graph()
+        with g:
+            ctx.parallel_for(x.shape, x.rw())(inverted)
+        g.launch()
+        with pytest.raises(stf.TaskFailedError) as told:
+            x.numpy()
+        assert "wrote inf at 0 in 'x'" in repr(told.value.__cause__)
+        x.accept()
+
+
+def inverted(i, x):
+    x[i] = 1.0 / x[i]
+
+
+def test_gathered_tasks_are_looked_at(monkeypatch):
+    monkeypatch.setattr(stf.config, "nan", True)
+    with stf.context(use_graph=True, devices="cpu") as ctx:
+        x, y = ctx.logical_data(np.zeros(3), name="x"), ctx.logical_data(np.ones(3), name="y")
+        divide(x, y)
+        with pytest.raises(stf.TaskFailedError, match="divide.* wrote inf at 0 in 'y'"):
+            y.numpy()
+        y.accept()
+
+
 def test_wrong_options():
     with pytest.raises(ValueError, match="nan is 'error' or None, got 'warn'"):
         stf.context(devices="cpu", nan="warn")

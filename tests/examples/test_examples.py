@@ -19,7 +19,15 @@ KERNELS = [path.stem for path in NUMBERED if "parallel_for" in path.read_text(en
 COMPILING = ("16_kernels", "17_streams_and_pointers", "18_numba_halo", "24_counting_sort", *KERNELS)
 PICTURES = {"19_mandelbrot": (640, 480), "20_reaction": (192, 192), "23_nbody": (1040, 520), "25_waves": (320, 240)}
 PICTURES["27_weather"] = (1300, 390)
-RECORDED = ("10_cg_loop", "11_heat_replay", "12_fork_join", "13_burgers", "14_training", "15_jacobi")
+RECORDED = (
+    "10_cg_loop",
+    "11_heat_replay",
+    "12_fork_join",
+    "13_burgers",
+    "14_training",
+    "15_jacobi",
+    "30_neural_network",
+)
 LOGGED = """
 import logging, pathlib, runpy, sys
 logging.basicConfig(level=logging.INFO)

@@ -596,6 +596,16 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TypeError": lambda w: w.ctx.capsule(5, "one.stf"),
         "FileNotFoundError": lambda w: w.ctx.capsule("step", "/no/such/folder/one.stf"),
     },
+    "Context.random": {
+        "TypeError": lambda w: w.ctx.random(1.5),
+        "ValueError": lambda w: [w.ctx.random(1, "same") for _ in range(2)],
+        "ContextClosedError": lambda w: w.closed.random(1),
+    },
+    "Random.uniform": {"TypeError": lambda w: w.ctx.random(2).uniform(w.ctx.logical_data_empty(3, int))},
+    "Random.normal": {"TypeError": lambda w: w.ctx.random(3).normal(np.zeros(3))},
+    "Random.context": {"ContextClosedError": lambda w: random_of_nobody().context},
+    "Random.state": {"ValueError": lambda w: setattr(w.ctx.random(4), "state", {})},
+    "diff": {"TypeError": lambda w: stf.diff(5, {}, {})},
     "config.check": {"ValueError": lambda w: with_bad_setting(stf.config.check)},
     # places and values
     **{
@@ -783,6 +793,16 @@ def test_each_documented_error_has_a_program_and_nothing_else_has() -> None:
         name: errors ^ shown.get(name, set()) for name, errors in DOCUMENTED.items() if errors != shown.get(name)
     } == {}
     assert set(shown) - set(DOCUMENTED) == set()
+
+
+def random_of_nobody() -> Any:
+    """A generator whose context is gone."""
+    ctx = stf.context(devices="cpu")
+    rng = ctx.random(1)
+    ctx.finalize()
+    del ctx
+    gc.collect()
+    return rng
 
 
 def is_raised(error: str, program: Callable[[Any], Any]) -> None:

@@ -78,7 +78,7 @@ READ_BY = {
     "wants_finite": "contexts graphs tasks",
     "adopts": "contexts tasks",
     "blocking": "_recording contexts graphs",
-    "scope": "_recording _support contexts data graphs kernels observe tasks",
+    "scope": "_recording _support contexts data graphs kernels observe tasks values",
     "root_scope": "_recording graphs",
     "launching": "_recording graphs",
     "gathering": "contexts data graphs tasks",

@@ -33,13 +33,14 @@ from stf.placement.model import Placement
 from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
 from stf.places.places import is_auto
-from stf.tasks import capsules, checks, decorators, host_task
+from stf.tasks import capsules, checks, comparing, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
 from stf.values.reducers import KEEP_PREVIOUS
 
 if TYPE_CHECKING:
     from stf.contexts import calibration
+    from stf.data import random_filling
     from stf.kernels import kernel_task, launch, launching, parallel_for
 
 __all__ = [
@@ -103,8 +104,8 @@ def context(
     nan : str, optional
         ``"error"``: the first task that writes a NaN or an infinity, which none of its inputs had, fails with a
         `FloatingPointError` that names the data and the index. Each task's data are looked at before and after it, so
-        this is for finding mistakes. Replayed functions run as they are then, and graphs that you record, or that a
-        context with `use_graph` gathers, are not looked at. By default ``STF_NAN``.
+        this is for finding mistakes. Replayed functions run as they are then. Of graphs that you record, bodies on
+        the host and on CPUs are looked at in each launch; what is captured for a GPU is not. By default ``STF_NAN``.
     observe : bool or str
         ``"dot"``, ``"trace"`` or True for both: record what `Context.dot` and `Context.trace` show. ``"durations"``:
         keep how long tasks take, for `Context.calibrate`; so does True. ``"cupti"``: all of these, and
@@ -153,6 +154,8 @@ def context(
     array([2., 2., 2.])
     """
     config.check()
+    if comparing.current and comparing.current[-1].devices is not None:
+        devices = comparing.current[-1].devices
     arguments.check_graphs(use_graph, graph, stream)
     if resources is not None:
         arguments.check_resources(resources)
@@ -181,7 +184,7 @@ def context(
     made.engine.port.spreads = spreads
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
-    if config.capsule is not None:
+    if config.capsule is not None or comparing.current:
         made.engine.watches = True
     if planned.current:
         planned.current[-1].take_in(made)
@@ -230,6 +233,10 @@ class Context(Shown, ContextCore):
     fill = filling.fill
     prefetch = filling.prefetch
     freeze = freezing.freeze
+    if TYPE_CHECKING:
+        random = random_filling.random
+    else:
+        random = LateMethod("stf.data.random_filling", "random")
 
     # tasks; `task` itself is ContextCore's
     submit_task = decorators.submit_task
@@ -261,6 +268,7 @@ class Context(Shown, ContextCore):
     wait = reading.wait
     wait_async = waiting.wait_async
     _are_ready = waiting.ready
+    _fill_randomly = LateMethod("stf.data.random_filling", "fill_randomly")
     synchronize = waiting.synchronize
     fence = task_fence = waiting.fence
     submit = waiting.submit
@@ -354,6 +362,7 @@ class Context(Shown, ContextCore):
             self._start_after(caller)
         self.registry = registry.Registry()
         self._graphs = {}
+        self.randoms: dict[tuple[int, str], None] = {}
         if use_graph:
             engine.gathering = GatheringScope(self, True, "the graph of this context")
         observing.setup_observers(self, observe)

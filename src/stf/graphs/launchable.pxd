@@ -13,4 +13,5 @@ cdef class GraphCore:
     cdef public dict _params
     cdef public list _in_kernels
     cdef public list _derived
+    cdef public list _draws
     cdef Task launch_with(self, ContextCore context, object values, object rebinding=*)

@@ -29,6 +29,7 @@ class GraphCore:
         self._recording = None
         self._params = {}
         self._in_kernels = []  # parameters that kernels take, as such or computed from them
+        self._draws = []  # parameters that are keys of random numbers, and the generators
         self._derived = []  # what else is computed from parameters
 
     @cython.binding(True)
@@ -92,11 +93,23 @@ class GraphCore:
         """As `launch_with`, for modules that are not compiled; private."""
         return self.launch_with(context, values, rebinding)
 
+    def draw_at_launch(self, rng):
+        """Return a parameter that is the next key of a generator at each launch; private."""
+        name = f"_draw {len(self._draws)}"
+        self._draws.append((name, rng))
+        return self.param(name, rng.key_at(0))
+
+    def with_draws(self, values):
+        """Return the values of a launch with keys of random numbers, in the order of the tasks that take them."""
+        return {**(values or {}), **{name: rng.draw().key for name, rng in self._draws}}
+
     def launch_with(self, context, values, rebinding=None):
         """Launch what is recorded, in its context, with values of parameters that there are; private."""
         recording: Routine = self._recording  # which another thread may close
         if recording is None:
             self._must_be_recorded()
+        if self._draws:
+            values = self.with_draws(values)
         if values:
             for param in self._derived:  # before anything begins: what cannot be is no failure of a task
                 param.value_in(values)

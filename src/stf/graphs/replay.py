@@ -46,6 +46,7 @@ from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
 from stf.observe.html import lines_html, never_raises
 from stf.places.table import exec_place_of
+from stf.tasks import comparing
 from stf.tasks.checks import must_be_open
 from stf.tasks.placing import wanted
 from stf.tasks.task import ContextCore
@@ -208,7 +209,11 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         """Call with arguments that are bound to their names."""
         context = self._context_of(bound.arguments)
         engine = context.engine
-        if engine.wants_finite or claims.recorded_description(engine, threading.get_ident()) is not None:
+        if (
+            engine.wants_finite
+            or comparing.current
+            or claims.recorded_description(engine, threading.get_ident()) is not None
+        ):
             return self._fn(*args, **kwargs)  # each body is looked at; or it is a part of what is recorded there
         while True:
             entry = self._entry_for(context, bound.arguments)

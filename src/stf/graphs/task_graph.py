@@ -308,6 +308,7 @@ class TaskGraph(Shown, GraphCore):
     def _forget_new_params(self) -> None:
         """Have the parameters from before the recording."""  # no closure in `__exit__`, which would need memory first
         self._params = {name: self._params[name] for name in self._made_before}
+        self._draws.clear()
 
     def _take_derived(self) -> list[Any]:
         """Return what was computed from the parameters for no kernel; they know it no more, which would be a circle."""

@@ -84,9 +84,9 @@ class BodySignature:
         order = [(is_returned(item), getattr(item, "op", None)) for item in self.items] if self.in_cpp else ()
         return self.body.__code__, around_key(self.captured), tuple(order)
 
-    def nest(self, axes: tuple[Axis, ...], ndim: int, coordinates: Any = None) -> LoopNest:
+    def nest(self, axes: tuple[Axis, ...], ndim: int, coordinates: Any = None, randoms: int = 0) -> LoopNest:
         """Return the loops that run the body."""
-        return LoopNest(axes, ndim, self.kinds, len(self.extra), self.results, coordinates)
+        return LoopNest(axes, ndim, self.kinds, len(self.extra), self.results, coordinates, randoms)
 
 
 def accessed(item: Any) -> Any:

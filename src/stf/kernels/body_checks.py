@@ -218,6 +218,26 @@ def uses_of(code: types.CodeType) -> Iterator[tuple[str, str, int]]:
                 yield "store" if is_store else "compute", one.name, step.line
 
 
+def must_draw_once(body: types.FunctionType, generators: tuple[str, ...], where: str) -> None:
+    """Raise TypeError if a body draws two numbers for an element, and does not say which: both would be the same."""
+    seen: set[tuple[str, str]] = set()
+    steps = facts_of(body.__code__).steps
+    back = [(step.name, step.offset) for step in steps if step.does == "jump" and isinstance(step.name, int)]
+    for step in steps:
+        if not step.is_load("attribute") or step.name not in ("uniform", "normal") or step.user.does != "call":
+            continue
+        owner = step.parts[0].original
+        if not owner.is_load("local") or owner.name not in generators or len(step.user.parts) > 2:
+            continue
+        repeats = any(target <= step.offset <= source for target, source in back if target < source)
+        if repeats or (owner.name, step.name) in seen:
+            raise TypeError(
+                f"{where} calls {owner.name}.{step.name} several times for an element in line {step.line}, which gives "
+                f"the same number each time; say which draw it is: {owner.name}.{step.name}(i, k)"
+            )
+        seen.add((owner.name, step.name))
+
+
 def must_be_plain(body: types.FunctionType, where: str) -> None:
     """Raise TypeError for a body that is more than a function of its arguments, or calls such a function."""
     for fn in functions_of(body, set()):

@@ -22,6 +22,7 @@ from stf.tasks import capsules
 from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.undeclared import refuse_undeclared
+from stf.values.random_numbers import Random
 
 NEW, READ, WRITE = 0, 1, 2
 FUNCTION: object = types.FunctionType
@@ -164,21 +165,40 @@ def make_builder(context: ContextCore, construct, over, arguments, extra, name):
     """Return a builder whose task has these accesses and reductions."""
     builder: KernelBuilder = KernelBuilder.__new__(KernelBuilder)
     builder.construct, builder.over = construct, over
-    builder.arguments = arguments
     builder.extra = NOTHING if type(extra) is tuple and not extra else tuple(sequence("args", extra))
     builder.partition = builder.grid = None
     plain: cython.bint = True
+    for item in arguments:
+        if type(item) is Random:
+            arguments = draw_for(context, builder, construct, arguments)
+            break
     for item in arguments:
         if type(item) is not Access:
             plain = False
             if type(item) is not REDUCTION:
                 refuse_access(construct.what, item)
             must_be_alone(item, arguments)
+    builder.arguments = arguments
     task = context.make_task(arguments if plain else tuple(map(accessed, arguments)), name)
     task.find_site_outside()
     task.warns_if_unused = True
     builder.task = task
     return builder
+
+
+def draw_for(context, builder: KernelBuilder, construct, arguments):
+    """Count a use of each generator among arguments, and have the body get its key; return the other arguments."""
+    others = tuple([item for item in arguments if type(item) is not Random])
+    if others != arguments[: len(others)]:
+        raise TypeError(f"{construct.what} takes generators of stf.Random last, after the accesses, got {arguments!r}")
+    if not hasattr(builder.over, "randoms"):
+        raise TypeError(
+            f"{construct.what} has no generators of stf.Random; use parallel_for, or fill data by rng.uniform"
+        )
+    keys = [item.draw(context).key for item in arguments[len(others) :]]
+    builder.over = builder.over._replace(randoms=len(keys))
+    builder.extra = (*keys, *builder.extra)
+    return others
 
 
 def refuse_access(what, item):

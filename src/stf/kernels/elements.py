@@ -10,7 +10,7 @@ import numpy as np
 from stf import config
 from stf.kernels import loops
 from stf.kernels.body_arguments import BodySignature, default_of, expected, is_returned, must_suit, must_take
-from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
+from stf.kernels.body_checks import must_contribute, must_draw_once, must_not_fail, must_store
 from stf.kernels.bounds import Explanation
 from stf.kernels.compile.python import intrinsics
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
@@ -63,6 +63,10 @@ class Elements:
             arrays = tuple(None if isinstance(item, Reduction) else item for item in given)
             must_store(body, ndim, arrays, where, space.part.size <= 1)
             must_use_as_annotated(body, arrays, ndim)
+            first = ndim + len(given)
+            must_draw_once(body, body.__code__.co_varnames[first : first + space.randoms], where)
+        elif space.randoms:
+            raise TypeError(f"{where} is C++, which has no generators of stf.Random; write the body in Python")
 
     def holds_for(self, task: Any, over: IndexSpace) -> None:
         """Return None: a plan holds for whichever task has such a space."""
@@ -91,7 +95,7 @@ def loop_task(signature: BodySignature, space: IndexSpace) -> LoopTask:
     """Return the body as a compiled loop for a CPU."""
     items, part, captured, results = signature.items, space.part, signature.captured, signature.results
     targets = [Target(i, item.op, item.accumulates) for i, item in enumerate(items) if isinstance(item, Reduction)]
-    nest = signature.nest(axes_of(part), space.ndim, space.coordinates)
+    nest = signature.nest(axes_of(part), space.ndim, space.coordinates, space.randoms)
     loop = loops.loop_for(signature.body, captured, nest)
     parameters = () if space.coordinates is None else (space.parameters,)
     last: list[Any] = [*signature.extra, *map(loops.jitted, captured.values)]

@@ -20,6 +20,7 @@ from stf.kernels.captured import NotKeptError, code_key, text_of, value_key
 from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
+from stf.kernels.compile.random_numbers import generator_maker
 from stf.kernels.compile.reduced_arrays import maker_of, whole_of
 from stf.kernels.kernel_handles import KernelSource
 from stf.kernels.loops import Key, callable_copy, scope_of, with_body
@@ -138,6 +139,8 @@ def scope_of_body(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
     scope.update({f"_stf_reduced{i}": maker_of(True, kind) for i, kind in nest.reduced})
     if nest.reduced:
         scope["_stf_whole"] = whole_of(True)
+    if nest.randoms:
+        scope["_stf_random"] = generator_maker(True)
     if nest.coordinates is not None:
         scope["_stf_coords"] = device_function(nest.coordinates)
     return scope

@@ -168,7 +168,7 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
     coordinates = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
     neutral = [argument(f"_stf_neutral{i}", result.neutral, where) for i, result in enumerate(results)]
     boxes = [box for box in space.part.boxes() if all(map(len, box))] or [(range(0),) * len(space.part)]
-    nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates)
+    nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates, space.randoms)
     rows = rows_of(boxes, bool(results))
     launches = launches_over(boxes, nest, rows)
     rows = 0 if is_at_limit(launches) else rows

@@ -77,6 +77,8 @@ class IndexSpace(NamedTuple):
         Further arguments of that,
     keys : tuple
         and what tells them apart, since 1, 1.0 and True are equal, and 0.0 and -0.0.
+    randoms : int
+        How many generators of random numbers a body gets, before its further arguments.
     """
 
     part: Part
@@ -84,6 +86,7 @@ class IndexSpace(NamedTuple):
     coordinates: Any = None
     parameters: tuple[Any, ...] = ()
     keys: tuple[Any, ...] = ()
+    randoms: int = 0
 
 
 def space_of(shape: Any) -> IndexSpace:

@@ -31,6 +31,7 @@ from stf.kernels.captured import (
 )
 from stf.kernels.compile import forks
 from stf.kernels.compile.contributions import taker_of
+from stf.kernels.compile.random_numbers import generator_maker
 from stf.kernels.compile.reduced_arrays import maker_of
 from stf.kernels.nest import ArrayType, LoopNest
 from stf.kernels.writers.numba_cpu import LoopWriter
@@ -94,6 +95,8 @@ def compiled(fn: types.FunctionType, captured: Captured, nest: LoopNest, key: An
     scope.update({f"_stf_take{i}": taker_of(False, result.taken) for i, result in enumerate(nest.results)})
     scope.update({f"_stf_reduced{i}": maker_of(False, kind, config.validate) for i, kind in nest.reduced})
     scope["_stf_range"] = range
+    if nest.randoms:
+        scope["_stf_random"] = generator_maker(False)
     if nest.coordinates is not None:
         scope["_stf_coords"] = jitted(nest.coordinates)
     text = LoopWriter(nest, captured.variables).written()

@@ -117,6 +117,8 @@ class LoopNest(NamedTuple):
         What the body returns.
     coordinates : callable or None
         A user's function from the number of an element, along one axis, to its indices.
+    randoms : int
+        How many of the further arguments, the first, are keys of generators of random numbers.
     """
 
     axes: tuple[Axis, ...]
@@ -125,13 +127,14 @@ class LoopNest(NamedTuple):
     extra: int = 0
     results: tuple[Contribution, ...] = ()
     coordinates: Callable[..., Any] | None = None
+    randoms: int = 0
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Key of what is compiled; equal for functions that are compiled to the same."""
         results = [(code_key(result.function), result.taken) for result in self.results]
         coordinates = () if self.coordinates is None else code_key(self.coordinates)
-        return self.axes, self.ndim, self.kinds, self.extra, tuple(results), coordinates
+        return self.axes, self.ndim, self.kinds, self.extra, tuple(results), coordinates, self.randoms
 
     @property
     def reduced(self) -> list[tuple[int, str]]:

@@ -206,6 +206,11 @@ def is_injected(annotation: Any) -> bool:
 def inject(kind: Any, task: Any) -> Any:
     """Return what such a parameter is given."""
     name = kind if isinstance(kind, str) else injected_kind(kind)
+    if name == "random":
+        raise TypeError(
+            f"the body of task {task.label()} takes stf.Random, and a task of accesses has no other arguments; call a "
+            "task function, as in f(x, rng), or ctx.submit_task(f, x, rng)"
+        )
     if name != "task":
         return task.stream
     task.keep_views()

@@ -15,6 +15,7 @@ cdef class Body(QueuedBody):
     cdef readonly tuple args  # with these
     cdef list written  # the arrays that results go to
     cdef list to_fill  # (operator, partial) to be filled first, so that it counts for nothing; or None
+    cdef object looks  # what makes the watch of each launch (STF_NAN); or None
     cdef object check  # what watches the body (STF_VALIDATE); or None
     cdef list kinds  # (name, kind) of the parameters where not all are positional; or None
     cdef list late  # the positions of arguments that are built of several arrays when it runs; or None

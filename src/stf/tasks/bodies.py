@@ -119,6 +119,8 @@ class Body(QueuedBody):
                 break
         if rebinding is not None and self.argument_sources is not None:
             body.rebind(rebinding)
+        if self.looks is not None:
+            body.check = self.looks.at(rebinding)
         return body
 
     def rebind(self, rebinding):
@@ -194,6 +196,10 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument
         body.targets = task.targets()
     if engine.watches:
         body.check = validation.watch(task, engine.scope.records or engine.root.captured)
+        if engine.scope.records:
+            body.looks = validation.launches_looked_at(task)
+            if engine.scope.runs_once and body.looks is not None and not engine.root.captured:
+                body.check = body.looks.at(None)
     return body
 
 

@@ -142,6 +142,16 @@ def offer(task: Any, kind: str, pieces: dict[str, Any], fn: Any, results: int = 
         local.recipe = recipe
 
 
+def offer_call(task: Any, function: Any, parameters: list[Any], kinds: Any, given: list[Any], count: int) -> None:
+    """As `offer`, for a call of a task function: what it was given, by the names of parameters."""
+    pieces = {"function": function}
+    for i, (parameter, value) in enumerate(zip(parameters[: len(given)], given, strict=True)):
+        if parameter.kind not in ("stream", "task"):
+            kind = parameter.kind if kinds is None else kinds[i][1]
+            pieces[f"argument {parameter.name}"] = (kind, parameter.name, value)
+    offer(task, "function", pieces, function.fn, count - len(given))
+
+
 def tell_unused(context: Any) -> None:
     """Log which capsules were asked for, and never written, now that the context ends."""
     for one in wanted.pop(context, ()):

@@ -91,6 +91,7 @@ cdef class TaskFunction:
     cdef bint movable
     cdef list injected  # what its parameters ask for: "stream", "task"
     cdef dict by_modes  # for calls with accesses where no annotation is: functions, by their modes
+    cdef bint draws  # random numbers
     cdef bint has_elements  # a parameter says their type
     cdef bint is_checked
     cdef list kinds

@@ -17,7 +17,7 @@ from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
-from stf.tasks import capsules
+from stf.tasks import capsules, draws
 from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
@@ -55,7 +55,7 @@ class TaskFunction:
         self.parameters = None
         self.signature = None
         self.kinds = None
-        self.positional = self.takes_task = self.has_elements = self.movable = False
+        self.positional = self.takes_task = self.draws = self.has_elements = self.movable = False
         self.accessed = 0
         self.is_checked = False
         self.spare = self.variants = None
@@ -147,6 +147,7 @@ class TaskFunction:
         copy.kinds, copy.kinds_of_all = self.kinds, self.kinds_of_all
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
         copy.lends = self.lends
+        copy.draws = self.draws
         copy.positional = self.positional
         copy.accessed = self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
@@ -226,6 +227,8 @@ class TaskFunction:
         task.in_graphs = self.in_graphs
         if self.accessed < len(values) and gives_accesses(self.parameters, values):
             return self.for_accesses(values).submit(context, task, values)
+        if self.draws:
+            draws.count(self.parameters, values)
         if self.kinds is not None:
             self.check_variadic(values)
         if self.has_elements:
@@ -242,6 +245,8 @@ class TaskFunction:
         self.adopt(task, context)
         if lent:
             lend(task, lent)
+        if self.draws:
+            draws.check(self.parameters, values, task.context, self.symbol)
         if self.holds:
             refuse_undeclared(self.fn, task)
         fn = snapshot(self.runs, task) if self.closes else self.runs
@@ -255,7 +260,7 @@ class TaskFunction:
         if self.binds_late and shapes is None and engine.adopts:
             task.binds_late = is_of_numpy(engine, task)
         if engine.watches:
-            self.offer(task, values)
+            capsules.offer_call(task, self, self.parameters, self.kinds, values[: self.given], len(values))
         try:
             begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not task.runs_in_call:
@@ -281,16 +286,6 @@ class TaskFunction:
         else:
             submit(task, body)
         return 0
-
-    def offer(self, task, values):
-        """Tell what may save the task what it is made of: by the names of parameters."""
-        kinds = [("", "")] * len(values) if self.kinds is None else self.kinds
-        given = [(parameter, kind[1]) for parameter, kind in zip(self.parameters[: self.given], kinds, strict=False)]
-        pieces = {"function": self}
-        for (parameter, kind), value in zip(given, values, strict=False):
-            if parameter.kind not in ("stream", "task"):
-                pieces[f"argument {parameter.name}"] = (kind or parameter.kind, parameter.name, value)
-        capsules.offer(task, "function", pieces, self.fn, len(values) - self.given)
 
     def with_globals(self, fn):
         """`fn`, which is the function or a copy of it, with numbers and strings of its module as they are now."""
@@ -480,6 +475,8 @@ class TaskFunction:
                     first += count
                     late = [i] if late is None else [*late, i]
                 values[i] = value
+            elif parameter.kind == "random":
+                values[i] = draws.generator_at(engine.place(task.where), shared or engine.arrays, values[i])
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = injected_value(parameter.kind, task)
         return late
@@ -664,7 +661,8 @@ class TaskFunction:
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
-        self.positional = all(kind == "plain" for _, kind in kinds)
+        self.positional = all(kind in ("plain", "random") for _, kind in kinds)
+        self.draws = any(mine.kind == "random" for mine in parameters)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.injected = [kind for _, kind in kinds if kind in ("stream", "task")]
         self.movable = not self.injected  # to another thread, before it runs

@@ -23,6 +23,7 @@ cdef class ContextCore(PlacingContext):
     cdef public object _resources  # shared with other contexts; or None
     cdef public object _caller  # whose stream or graph it works on; or None
     cdef public dict _more_places  # numbers of CUDA streams and contexts of the user's, and of managed memory
+    cdef public dict randoms  # seeds and names of generators of random numbers
     cdef public dict _graphs  # what was recorded by hand, by id: weak references, which take themselves out
     cdef public object _suspects  # names the tasks that may have lost a device
     cdef public object _finished  # None until it is whole

@@ -26,6 +26,7 @@ class ContextCore(PlacingContext):
     _caller: Any
     _more_places: dict[Any, int]
     _graphs: dict[int, Any]
+    randoms: dict[tuple[int, str], None]
     _suspects: Any
     _finished: bool | None
     _dot: Any

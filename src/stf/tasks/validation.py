@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import logging
+import sys
 import threading
 import zlib
 from typing import Any
@@ -20,11 +23,13 @@ from stf._port.events import EventSet
 from stf.errors import AccessError, Error
 from stf.interop import adapters
 from stf.interop.dlpack import DEFAULT_STREAMS
-from stf.tasks import capsules
+from stf.tasks import capsules, comparing
 
+log = logging.getLogger("stf")
 PATTERN = 0xA5
 PATIENCE_S = 1.0  # how long a release waits: what it waits for may be waiting for who releases
 FEW = 8  # bytes: 0xA5 is a value like another one
+COUNTED_THERE = 1 << 16  # bytes, from which on a device looks itself, if CuPy is there
 LOOKED_AT = 4 << 20  # bytes of registered arrays that were not declared, for each task
 
 
@@ -233,6 +238,7 @@ class OnDevice:
         self.is_whole = self.extent == layout.nbytes
         self.nbytes = layout.nbytes
         self.is_on_host = replica.place == 0
+        self.ordinal = task.engine.places[task.where].ordinal
 
     def move(self, target: int, source: int) -> None:
         """Copy all of it, one of the two being elsewhere in host memory."""
@@ -248,6 +254,24 @@ class OnDevice:
         if self.extent:
             self.move(raw.ctypes.data, self.address)
         return self.over(raw)
+
+    def is_finite(self) -> bool:
+        """Return whether the device finds all values finite; False if it does not, or cannot tell."""
+        cupy = sys.modules.get("cupy")
+        if cupy is None or self.is_on_host or self.extent < COUNTED_THERE or self.layout.dtype.kind not in "fc":
+            return False
+        self.port.drain(self.slot)
+        try:
+            with cupy.cuda.Device(self.ordinal), cupy.cuda.Stream(non_blocking=True) as stream:
+                memory = cupy.cuda.UnownedMemory(self.address, self.extent, self, self.ordinal)
+                pointer = cupy.cuda.MemoryPointer(memory, self.first)
+                array = cupy.ndarray(self.layout.shape, self.layout.dtype, pointer, self.layout.strides)
+                found = cupy.isfinite(array).all()
+                stream.synchronize()
+                return bool(found)
+        except Exception as error:  # there may be no memory for it; a copy to the host does
+            log.debug("%s is not looked at on the device: %s", self.layout.shape, error)
+            return False
 
     def over(self, raw: Any) -> Any:
         layout = self.layout
@@ -360,11 +384,27 @@ def watch(task: Any, is_recorded: bool) -> Any:
     if task.engine.validate:
         checks.append(launches_of(task) if is_recorded else BodyWatch(task))
     if task.engine.wants_finite and not is_recorded:
-        checks.append(Finite(task))
+        checks.append(finite_for(task))
+    if comparing.current and not is_recorded:
+        checks.append(comparing.current[-1].check_for(task, arrays_in(task)))
     if config.capsule is not None and not is_recorded:
         checks.append(capsules.kept_for(task, array_of, content_of))
     known = [check for check in checks if check is not None]
     return Checks(known) if len(known) > 1 else known[0] if known else None
+
+
+def arrays_in(task: Any) -> list[tuple[str, int, Any]]:
+    """Return the name of each data of a task, how it is used, and what gives its content while the body runs."""
+    found: list[tuple[str, int, Any]] = []
+    for i, access in enumerate(task.accesses):
+        replica = task.replica_of(i)
+        if replica is None or replica.layout.interface is not None:
+            continue
+        mode = task.joined_mode(i)
+        array = array_of(task, replica, mode != 1)
+        if array is not None:
+            found.append((access.data_name, mode, functools.partial(content_of, array)))
+    return found
 
 
 class Finite:
@@ -376,29 +416,17 @@ class Finite:
 
     Parameters
     ----------
-    task : Task
-        An open task. For a body that runs in place, it looks at once.
+    label : str
+        Of the task.
+    arrays : list
+        For each data its name, how it is used, and the array, or `OnDevice`.
     """
 
-    def __init__(self, task: Any) -> None:
-        self.label = task.label()
-        self.inputs: list[Any] = []
-        self.outputs: list[tuple[str, Any]] = []
+    def __init__(self, label: str, arrays: list[tuple[str, int, Any]]) -> None:
+        self.label = label
+        self.inputs = [array for _, mode, array in arrays if mode != 2]
+        self.outputs = [(name, array) for name, mode, array in arrays if mode != 1]
         self.had_some: bool | None = None
-        for i, access in enumerate(task.accesses):
-            replica = task.replica_of(i)
-            if replica is None or replica.layout.interface is not None or not may_be_infinite(replica.layout.dtype):
-                continue
-            mode = task.joined_mode(i)
-            array = array_of(task, replica, mode != 1)
-            if array is None:
-                continue
-            if mode != 2:
-                self.inputs.append(array)
-            if mode != 1:
-                self.outputs.append((access.data_name, array))
-        if task.state_name() == "open" and not task.outcome_pending():
-            self.begin()
 
     def begin(self) -> None:
         """Look at what the task reads; once."""
@@ -422,6 +450,57 @@ class Finite:
                     f"task {self.label} wrote {value}{where} in '{name}', the first of {count} values there that are "
                     "not finite, and had none in what it read"
                 )
+
+
+def finite_for(task: Any) -> Finite:
+    """Return what looks at an open task; for a body that runs in place, it looks at once."""
+    found: list[tuple[str, int, Any]] = []
+    for name, mode, replica in floats_of(task):
+        array = array_of(task, replica, mode != 1)
+        if array is not None:
+            found.append((name, mode, array))
+    made = Finite(task.label(), found)
+    if task.state_name() == "open" and not task.outcome_pending():
+        made.begin()
+    return made
+
+
+def floats_of(task: Any) -> list[tuple[str, int, Any]]:
+    """Return the data of a task that may hold a NaN: the name, how it is used, and the replica."""
+    found: list[tuple[str, int, Any]] = []
+    for i, access in enumerate(task.accesses):
+        replica = task.replica_of(i)
+        if replica is not None and replica.layout.interface is None and may_be_infinite(replica.layout.dtype):
+            found.append((access.data_name, task.joined_mode(i), replica))
+    return found
+
+
+class FiniteInLaunches:
+    """Looks for values that are not finite in each launch of a body that is recorded.
+
+    Parameters
+    ----------
+    task : Task
+        An open task on the host, or on a CPU, which is recorded.
+    """
+
+    def __init__(self, task: Any) -> None:
+        self.label, self.items = task.label(), floats_of(task)
+
+    def at(self, rebinding: Any) -> Finite:
+        """Return what looks at one launch, which may use other data."""
+        found: list[tuple[str, int, Any]] = []
+        for name, mode, recorded in self.items:
+            replica = recorded if rebinding is None else rebinding.replica_for(recorded)
+            found.append((name, mode, adapters.view(replica, mode != 1, "numpy")))
+        return Finite(self.label, found)
+
+
+def launches_looked_at(task: Any) -> FiniteInLaunches | None:
+    """Return what looks at the launches of a task that is recorded; None for what only enqueues work."""
+    if not task.engine.wants_finite or task.engine.places[task.where].enqueues:
+        return None
+    return FiniteInLaunches(task)
 
 
 class Checks:
@@ -470,6 +549,8 @@ def may_be_infinite(dtype: Any) -> bool:
 
 def first_wrong(watched: Any) -> tuple[int, tuple[int, ...], Any] | None:
     """Return how many values are not finite, the index of the first, and that value; None if all are finite."""
+    if isinstance(watched, OnDevice) and watched.is_finite():
+        return None
     array = content_of(watched)
     if array.nbytes == 0 or np.isfinite(array).all():
         return None

@@ -89,6 +89,7 @@ class PythonWriter(Writer):
         self.variables = variables
         self.indices = [f"_stf_i{axis}" for axis in range(len(nest.axes))]
         self.given = self.indices if nest.coordinates is None else [f"_stf_c{i}" for i in range(nest.ndim)]
+        self.passed = [f"_stf_g{i}" if i < nest.randoms else name for i, name in enumerate(self.extra)]
         self.values = [f"_stf_a{i}" if kind == "array" else f"_stf_v{i}" for i, kind in enumerate(nest.kinds)]
 
     def bind(self) -> None:
@@ -99,6 +100,8 @@ class PythonWriter(Writer):
             if kind != "array":
                 self.put(f"_stf_v{i} = " + (f"_stf_a{i}[()]" if kind == "value" else f"_stf_reduced{i}(_stf_a{i})"))
 
+        self.put(*[f"_stf_g{i} = _stf_random(_stf_x{i})" for i in range(self.nest.randoms)])
+
     def call(self, index: str, lane: str = "") -> None:
         """Run the body for the element whose last index is `index`, and fold what it returns into results of a lane."""
         where = [*self.given[:-1], index]
@@ -108,7 +111,7 @@ class PythonWriter(Writer):
             self.put(*[f"{name} = _stf_c{'' if one else f'[{i}]'}" for i, name in enumerate(self.given)])
             where = self.given
         found = ", ".join(f"_stf_found{i}" for i in self.results)
-        self.put(f"{found and f'{found} = '}_stf_body({', '.join([*where, *self.values, *self.extra])})")
+        self.put(f"{found and f'{found} = '}_stf_body({', '.join([*where, *self.values, *self.passed])})")
         for i in self.results:
             self.put(f"_stf_r{i}{lane} = _stf_op{i}(_stf_r{i}{lane}, _stf_take{i}(_stf_found{i}))")
 

@@ -1,0 +1,260 @@
+"""`stf.diff`: run a program twice, and find the first task that computes something else."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stf import config
+from stf._support.completion import Shown
+from stf.contexts.context import context
+from stf.errors import Error
+from stf.planning.command import run_script
+from stf.tasks import comparing
+from stf.tasks.comparing import Run
+
+__all__ = ["Difference", "add_options", "diff", "run"]
+
+SETTINGS = ("devices", "hostile", "blocking", "validate", "cpu_workers", "memory_limit", "max_pending")
+CONTEXT_NAMES = ("ctx", "context")
+
+
+class Difference(Shown):
+    """The first difference between two runs of a program; made by `stf.diff`.
+
+    Attributes
+    ----------
+    kind : str
+        ``"task"``: the outputs of a task differ, and its inputs agreed. ``"input"``: what a task reads differs, and no
+        task has written it. ``"program"``: the runs have other tasks.
+    task, line : str
+        The task, and the line that submitted it.
+    places : (str, str)
+        Where it ran.
+    number : int
+        How many tasks the program submitted before.
+    found : list
+        For each data that differs: its name, how many elements differ, the position of the largest difference, the two
+        values, and their distance in units of the last place.
+    later : int
+        How many tasks differ after it.
+
+    Examples
+    --------
+    >>> def program(ctx):
+    ...     x = ctx.logical_data_ones(3, name="x")
+    ...     ctx.submit_task(half, x)
+    >>> def half(x: stf.ReadWrite):
+    ...     x /= 2 if stf.config.blocking else 2.0000000000000004
+    >>> found = stf.diff(program, dict(devices="cpu"), dict(devices="cpu", blocking=True))
+    >>> found.task, found.found[0].ulp
+    ("'half'", 1.0)
+    """
+
+    _shown = ("found", "kind", "later", "line", "number", "places", "task")
+
+    def __init__(self, kind: str, number: int, told: dict[str, Any], places: Any, found: Any, later: int) -> None:
+        self.kind, self.number, self.found, self.later = kind, number, list(found), later
+        self.task, self.line, self.places = told["task"], told["line"], places
+
+    def __repr__(self) -> str:
+        if self.kind == "program":
+            return f"the programs differ: {self.found[0]}"
+        what = f"task {self.task} ({self.line}), number {self.number}, at {self.places[0]} and at {self.places[1]}"
+        if self.kind == "input":
+            return f"{what}, reads what differs already, and no task has written: {', '.join(self.found)}"
+        lines = [f"{what}, is the first whose outputs differ while its inputs agreed:"]
+        for one in self.found:
+            lines.append(
+                f"  '{one.data}'{list(one.position)}: {one.one!r} and {one.other!r}, {one.ulp:.3g} ulp apart, the "
+                f"largest of {one.differing} differences in {one.size} elements"
+            )
+        if self.later:
+            lines.append(f"  {self.later} tasks after it differ, too")
+        return "\n".join(lines)
+
+
+def diff(
+    program: Callable[..., Any],
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    *args: Any,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+) -> Difference | None:
+    """Run a program twice, and return the first task whose outputs differ while its inputs agreed.
+
+    Each task's data are looked at before and after it, as with ``nan="error"``; replayed functions run as they are.
+    Tasks of graphs, fills and copies are not looked at.
+
+    Parameters
+    ----------
+    program : callable
+        If its first parameter is named ``ctx`` or ``context``, it gets a context; else it opens its own.
+    a, b : mapping
+        How the runs differ: `devices`, on which all contexts are then, and settings of `stf.config` such as `hostile`,
+        the seed that shuffles what the rules leave open.
+    *args
+        Further arguments of the program.
+    rtol, atol : float
+        Values agree if they differ by at most ``atol + rtol * abs(value)``. By default their bits are the same.
+
+    Returns
+    -------
+    Difference or None
+        None if all tasks agree.
+
+    Raises
+    ------
+    TypeError
+        `program` is no function, or `a` or `b` has what is no setting.
+
+    Examples
+    --------
+    >>> def program(ctx):
+    ...     x = ctx.logical_data_ones(3)
+    ...     ctx.task(x.rw(), name="double")(lambda x: 2 * x)
+    >>> print(stf.diff(program, dict(devices="cpu"), dict(devices="cpu:2", hostile=7)))
+    None
+    """
+    if not callable(program):
+        raise TypeError(f"stf.diff runs a function, got {program!r}")
+    for options in a, b:
+        must_be_settings(options)
+    with tempfile.TemporaryDirectory(prefix="stf-diff-") as folder:
+        once(program, args, a, Run(Path(folder), True, a.get("devices")))
+        second = once(program, args, b, Run(Path(folder), False, b.get("devices"), rtol, atol))
+        return first_difference(second)
+
+
+def must_be_settings(options: Mapping[str, Any]) -> None:
+    """Raise TypeError unless the options of a run are settings."""
+    if not isinstance(options, Mapping):
+        raise TypeError(f"stf.diff takes the options of a run as a dict, such as dict(devices='cpu'), got {options!r}")
+    wrong = [name for name in options if name not in SETTINGS]
+    if wrong:
+        raise TypeError(f"stf.diff has no option {wrong[0]!r} of a run; it has {', '.join(SETTINGS)}")
+
+
+def once(program: Any, args: tuple[Any, ...], options: Mapping[str, Any], run: Run) -> Run:
+    """Run a program, and note or compare what its tasks do."""
+    parameters = list(inspect.signature(program).parameters)
+    with settings(options), watching(run):
+        if parameters and parameters[0] in CONTEXT_NAMES:
+            with context() as ctx:
+                program(ctx, *args)
+        else:
+            program(*args)
+    run.end()
+    return run
+
+
+@contextlib.contextmanager
+def settings(options: Mapping[str, Any]) -> Iterator[None]:
+    """Let settings be other ones."""
+    before = {name: getattr(config, name) for name in options}
+    try:
+        for name, value in options.items():
+            setattr(config, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(config, name, value)
+
+
+@contextlib.contextmanager
+def watching(run: Run) -> Iterator[None]:
+    """Have the tasks of all contexts noted or compared that are opened meanwhile."""
+    comparing.current.append(run)
+    try:
+        yield
+    finally:
+        comparing.current.remove(run)
+
+
+def first_difference(run: Run) -> Difference | None:
+    """Return the first difference between a run and the one before; None if there is none."""
+    wrong: set[str] = set()  # data that differ since a task wrote them
+    written: set[str] = set()
+    first: Difference | None = None
+    for number in range(max(len(run.before), len(run.tasks))):
+        pair = [tasks[number] if number < len(tasks) else None for tasks in (run.before, run.tasks)]
+        names = ["the end of the program" if one is None else f"{one['task']} ({one['line']})" for one in pair]
+        one, other = pair
+        if one is None or other is None or (one["task"], one["line"]) != (other["task"], other["line"]):
+            if first is None:
+                told = one or other or {}
+                text = f"task number {number} is {names[0]} in one run, and {names[1]} in the other"
+                first = Difference("program", number, told, ("", ""), [text], 0)
+            return first
+        places = one["place"], other["place"]
+        if one.get("failed") != other.get("failed"):
+            how = ["failed" if told.get("failed") else "did not fail" for told in pair if told is not None]
+            text = f"task number {number}, {names[0]}, {how[0]} in one run, and {how[1]} in the other"
+            return first or Difference("program", number, one, places, [text], 0)
+        found = other.get("found", ())
+        looks = zip(one.get("read", ()), other.get("read", ()), strict=False)
+        reads = [before[0] for before, now in looks if before != now]
+        strange = [name for name in reads if name not in written]
+        bad = [name for name in reads if name in wrong]
+        if strange and first is None:
+            first = Difference("input", number, one, places, strange, 0)
+        elif found and not bad and first is None:
+            first = Difference("task", number, one, places, found, 0)
+        elif found and first is not None:
+            first.later += 1
+        written |= set(one.get("written", ()))
+        wrong -= set(one.get("written", ()))
+        wrong |= {item.data for item in found}
+    return first
+
+
+# -- the command ---------------------------------------------------------------------------------------------------
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("--a", default=None, metavar="DEVICES", help="devices of the first run, such as cpu")
+    parser.add_argument("--b", default=None, metavar="DEVICES", help="devices of the second run, such as cuda:0")
+    parser.add_argument("--seed-hostile", type=int, metavar="SEED", help="shuffle what the rules leave open, in run b")
+    parser.add_argument("--rtol", type=float, default=0.0, help="relative tolerance")
+    parser.add_argument("--atol", type=float, default=0.0, help="absolute tolerance")
+    parser.add_argument("--record", metavar="FOLDER", help="make the first run alone, and keep it")
+    parser.add_argument("--against", metavar="FOLDER", help="make the second run alone, perhaps by other libraries")
+    parser.add_argument("script", help="a Python file; its contexts are on the devices of the run")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the first difference; return the exit status: 0 if there is none, 1 if there is one, 2 for an error."""
+    one = {} if options.a is None else {"devices": options.a}
+    other: dict[str, Any] = {} if options.b is None else {"devices": options.b}
+    if options.seed_hostile is not None:
+        other["hostile"] = options.seed_hostile
+    given = (options.script, options.arguments)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = options.record or options.against
+            if folder is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stf-diff-"))
+            elif options.record:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            if options.against is None:
+                once(run_script, given, one, Run(Path(folder), True, options.a))
+            if options.record:
+                print(f"kept in {folder}; compare with it by --against {folder}")
+                return 0
+            found = first_difference(
+                once(run_script, given, other, Run(Path(folder), False, options.b, options.rtol, options.atol))
+            )
+        except (Error, OSError, ValueError) as error:
+            print(f"python -m stf diff: error: {error}", file=sys.stderr)
+            return 2
+    print("no task differs" if found is None else found)
+    return 0 if found is None else 1

@@ -1,0 +1,197 @@
+"""What tasks read and wrote, noted in one run of a program and compared in another one.
+
+The first run keeps the content of everything that tasks write, in a folder, and checksums of what they read. The second
+run compares each task with its counterpart, which has the same number: tasks are numbered as they are submitted. Then
+the first task is known whose outputs differ though its inputs agreed.
+
+The look at a task is one of the checks of `validation`, as that for values that are not finite is. Tasks of the
+context's own, such as fills, have no body on some drivers, and are not looked at on any.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Compared", "Found", "Noted", "Run", "current", "is_on"]
+
+OWN = ("fill", "copy", "prefetch", "wait")
+current: list[Run] = []  # the run that goes on; at most one
+
+
+def is_on() -> bool:
+    """Return whether tasks are compared."""
+    return bool(current)
+
+
+class Found(NamedTuple):
+    """How the content of one data differs between two runs.
+
+    Attributes
+    ----------
+    data : str
+    differing : int
+        Elements that differ by more than the tolerance.
+    size : int
+        All elements.
+    position : tuple of int
+        Of the largest difference.
+    one, other : object
+        The values there.
+    ulp : float
+        That difference, in units of the last place of the larger value; infinite if one of them is a NaN alone.
+    """
+
+    data: str
+    differing: int
+    size: int
+    position: tuple[int, ...]
+    one: Any
+    other: Any
+    ulp: float
+
+
+class Run:
+    """A run of a program whose tasks are noted, or compared with those of an earlier one.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the first run.
+    is_first : bool
+    devices : str or None
+        Where contexts are, whatever they ask for.
+    rtol, atol : float
+        Tolerances.
+    """
+
+    def __init__(self, folder: Path, is_first: bool, devices: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+        self.folder, self.is_first, self.devices, self.rtol, self.atol = folder, is_first, devices, rtol, atol
+        self.lock = threading.Lock()
+        self.tasks: list[dict[str, Any]] = []
+        self.before: list[dict[str, Any]] = []
+        if not is_first:
+            self.before = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
+
+    def check_for(self, task: Any, arrays: Any) -> Any:
+        """Return the check of a task whose body is made now; None for a task of the context's own."""
+        if task.kind in OWN:
+            return None
+        with self.lock:
+            number = len(self.tasks)
+            self.tasks.append({"task": task.label(), "line": task.call_site, "place": task.place_name, "ran": False})
+        return (Noted if self.is_first else Compared)(self, number, arrays)
+
+    def end(self) -> None:
+        """Keep what was noted."""
+        if self.is_first:
+            (self.folder / "tasks.json").write_text(json.dumps(self.tasks), encoding="utf-8")
+
+
+class Noted:
+    """Notes what one task reads and writes.
+
+    Parameters
+    ----------
+    run : Run
+    number : int
+        Of the task.
+    arrays : list
+        For each data its name, its mode, and a function that gives its content on the host.
+    """
+
+    def __init__(self, run: Run, number: int, arrays: list[tuple[str, int, Any]]) -> None:
+        self.run, self.number, self.arrays = run, number, arrays
+        self.told = run.tasks[number]
+        self.has_begun = False
+
+    def begin(self) -> None:
+        """Look at what the task reads; once."""
+        if not self.has_begun:
+            self.has_begun = True
+            self.told["read"] = [[name, checksum(content())] for name, mode, content in self.arrays if mode != 2]
+
+    def start(self) -> None:
+        """The task is started by hand, which changes nothing for this."""
+
+    def undo(self) -> None:
+        """The body raised, which is told instead."""
+        self.told["failed"] = True
+
+    def __call__(self, _task: Any) -> None:
+        """Look at what the task wrote."""
+        self.told["written"] = [name for name, mode, _ in self.arrays if mode != 1]
+        for position, content in enumerate(self.outputs()):
+            self.take(position, content)
+        self.told["ran"] = True
+
+    def outputs(self) -> list[Any]:
+        """Return what the task wrote."""
+        return [content() for _, mode, content in self.arrays if mode != 1]
+
+    def take(self, position: int, content: Any) -> None:
+        """Keep an output."""
+        np.save(self.path(position), as_bytes(content), allow_pickle=False)
+
+    def path(self, position: int) -> Path:
+        """Return the file of an output."""
+        return self.run.folder / f"{self.number}-{position}.npy"
+
+
+class Compared(Noted):
+    """Compares what one task reads and writes with what it did before."""
+
+    def take(self, position: int, content: Any) -> None:
+        """Compare an output."""
+        path = self.path(position)
+        if not path.exists():
+            return
+        before = np.load(path)
+        name = self.told["written"][position]
+        if before.size != as_bytes(content).size:
+            self.told.setdefault("found", []).append(Found(name, content.size, content.size, (), "shape", "", np.inf))
+            return
+        one = before.view(content.dtype).reshape(content.shape) if content.size else content
+        found = difference(name, one, np.asarray(content, order="C"), self.run.rtol, self.run.atol)
+        if found is not None:
+            self.told.setdefault("found", []).append(found)
+
+
+def as_bytes(content: Any) -> Any:
+    """Return the bytes of an array, without gaps, in the order of the indices."""
+    return np.frombuffer(np.asarray(content).tobytes(), np.uint8)
+
+
+def checksum(content: Any) -> int:
+    """Return a checksum of what is in an array, whatever its strides are."""
+    return zlib.crc32(np.asarray(content).tobytes())
+
+
+def difference(name: str, one: Any, other: Any, rtol: float, atol: float) -> Found | None:
+    """Return how two arrays differ; None if they agree within the tolerances. NaN agrees with NaN."""
+    if one.tobytes() == other.tobytes():
+        return None
+    if one.dtype.kind not in "fciub":
+        return Found(name, one.size, one.size, (), "other bytes", "", np.inf)
+    kind = np.complex128 if one.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        a, b = one.astype(kind), other.astype(kind)
+        same = (one == other) | ((one != one) & (other != other))
+        gap = np.where(same, 0.0, np.abs(a - b))
+        gap = np.where(np.isnan(gap), np.inf, gap)
+        wrong = ~same & ~(gap <= atol + rtol * np.abs(a))
+        if not wrong.any():
+            return None
+        unit = np.ones(gap.shape)
+        if one.dtype.kind in "fc":
+            real = one.real.dtype
+            largest = np.maximum(np.abs(one), np.abs(other)).astype(real)
+            unit = np.spacing(np.where(np.isfinite(largest), largest, real.type(1))).astype(np.float64)
+        ulp = np.where(wrong, gap / unit, -1.0)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(ulp)), ulp.shape))
+    return Found(name, int(wrong.sum()), one.size, index, one[index].item(), other[index].item(), float(ulp[index]))

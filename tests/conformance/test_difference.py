@@ -1,0 +1,189 @@
+"""`stf.diff`: the first task whose outputs differ while its inputs agreed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import stf
+
+WRONG = "cpu:2"
+
+
+@stf.task
+def double(x: stf.Read, y: stf.Write):
+    y[...] = 2 * x
+
+
+@stf.task
+def bad(y: stf.ReadWrite, factor):
+    y[2] *= factor
+
+
+@stf.task
+def shift(y: stf.ReadWrite, by):
+    y += by
+
+
+def steps(ctx, wrong_at=None, count=6, size=1e-7):
+    x, y = ctx.logical_data(np.arange(1.0, 5.0), name="x"), ctx.logical_data_empty(4, name="y")
+    ctx.fill(y, 0.0)
+    for number in range(count):
+        double(x, y)
+        shift(y, 1.0)
+        if number == wrong_at:
+            bad(y, 1 + size if len(ctx.devices) == 2 else 1.0)
+        double(y, x)
+        shift(x, -1.0)
+
+
+A, B = {"devices": "cpu"}, {"devices": WRONG}
+
+
+def test_runs_that_agree():
+    assert stf.diff(steps, A, B) is None
+    assert stf.diff(steps, A, {"devices": "cpu:3", "hostile": 5}) is None
+
+
+def test_the_first_task_is_named():
+    found = stf.diff(steps, A, B, 3)
+    assert (found.kind, found.task, found.number) == ("task", "'bad'", 14)
+    assert "test_difference.py" in found.line
+    (one,) = found.found
+    assert (one.data, one.differing, one.size, one.position) == ("y", 1, 4, (2,))
+    assert one.ulp == pytest.approx(1e-7 * one.one / np.spacing(one.other))
+    assert found.later > 0
+    assert "is the first whose outputs differ while its inputs agreed" in repr(found)
+    assert "ulp apart" in repr(found)
+
+
+def test_tolerances():
+    assert stf.diff(steps, A, B, 3, rtol=1e-3) is None
+    assert stf.diff(steps, A, B, 3, rtol=1e-9).task == "'bad'"
+
+
+def test_inputs_that_differ_from_the_start():
+    def program(ctx):
+        x = ctx.logical_data(np.arange(3.0) + len(ctx.devices), name="x")
+        shift(x, 1.0)
+
+    found = stf.diff(program, A, B)
+    assert (found.kind, found.task, found.found) == ("input", "'shift'", ["x"])
+    assert "reads what differs already" in repr(found)
+
+
+def test_programs_that_differ():
+    def program(ctx):
+        x = ctx.logical_data(np.arange(3.0), name="x")
+        shift(x, 1.0)
+        if len(ctx.devices) == 2:
+            shift(x, 2.0)
+
+    found = stf.diff(program, A, B)
+    assert found.kind == "program"
+    assert "is the end of the program in one run, and 'shift'" in repr(found)
+
+
+def test_an_undeclared_access_shows_in_another_order():
+    hidden = np.zeros(3)
+
+    def program():
+        hidden[...] = 0.0
+        with stf.context(devices="cpu") as ctx:
+            x = ctx.logical_data(np.zeros(3), name="x")
+
+            @stf.task
+            def reads(x: stf.Write):
+                x[...] = hidden + (1.0 if stf.config.blocking else 0.0)
+
+            reads(x)
+
+    found = stf.diff(program, {}, {"blocking": True})
+    assert (found.kind, found.task) == ("task", "'reads'")
+
+
+def test_replayed_functions_and_random_numbers():
+    def program(ctx):
+        rng, x = ctx.random(5), ctx.logical_data_zeros(8, name="x")
+
+        @stf.replay
+        def step(x):
+            shift(x, 0.5)
+
+        for _ in range(4):
+            rng.normal(x)
+            step(x)
+
+    assert stf.diff(program, A, B) is None
+
+
+def test_scalars_of_single_precision():
+    def program(ctx):
+        s = ctx.logical_data_zeros((), np.float32, name="s")
+        shift(s, 1.0 if len(ctx.devices) == 1 else 1.0 + 2.0**-23)
+
+    (one,) = stf.diff(program, A, B).found
+    assert (one.position, one.ulp, one.one) == ((), 1.0, 1.0)
+
+
+def test_nans_agree():
+    def program(ctx):
+        x = ctx.logical_data(np.array([np.nan, 1.0]), name="x")
+        shift(x, 0.0 if len(ctx.devices) == 1 else np.nan)
+
+    (one,) = stf.diff(program, A, B).found
+    assert (one.position, one.differing, one.ulp) == ((1,), 1, np.inf)
+
+
+def test_on_this_driver(ctx_factory):
+    devices = ctx_factory().devices
+    if not devices or "cuda" not in os.environ.get("STF_TEST_DEVICES", ""):
+        pytest.skip("no CUDA device")
+
+    def program(ctx):
+        x = ctx.logical_data(np.arange(4.0), name="x")
+        shift.on("host")(x, 1.0)
+
+    assert stf.diff(program, A, {"devices": "cuda:0"}) is None
+
+
+def test_mistakes():
+    with pytest.raises(TypeError, match="stf.diff runs a function"):
+        stf.diff(5, A, B)
+    with pytest.raises(TypeError, match="has no option 'device' of a run; it has devices"):
+        stf.diff(steps, {"device": "cpu"}, B)
+    with pytest.raises(TypeError, match="takes the options of a run as a dict"):
+        stf.diff(steps, "cpu", B)
+
+
+def test_the_command(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        """
+import numpy as np, stf
+
+@stf.task
+def root(x: stf.ReadWrite, more):
+    x[...] = np.sqrt(x) + more
+
+with stf.context() as ctx:
+    x = ctx.logical_data(np.arange(4.0), name="x")
+    root(x, 0.0)
+    root(x, 1e-9 if len(ctx.devices) == 2 else 0.0)
+"""
+    )
+
+    def run(*options):
+        command = [sys.executable, "-m", "stf", "diff", *options, str(script)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert run("--a", "cpu", "--b", "cpu:3", "--seed-hostile", "7").stdout == "no task differs\n"
+    found = run("--a", "cpu", "--b", "cpu:2")
+    assert found.returncode == 1
+    assert "task 'root' (program.py:11), number 1" in found.stdout, found.stdout + found.stderr
+    assert run("--a", "cpu", "--record", "kept").returncode == 0
+    assert run("--b", "cpu:2", "--against", "kept").stdout == found.stdout
