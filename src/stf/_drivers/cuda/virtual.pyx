@@ -218,6 +218,22 @@ cdef class Mapping:
             cu.cuMemAddressFree(<cu.CUdeviceptr>self.address, self.nbytes)
 
 
+def can_share(ordinals, page):
+    """Return whether devices can use each other's memory, mapped in pages of a size."""
+    cdef int able = 0
+    cdef cu.CUdevice one = 0
+    cdef cu.CUdevice other = 0
+    for first in set(ordinals):
+        if not can_map(first, page):
+            return False
+        for second in set(ordinals):
+            check(cu.cuDeviceGet(&one, first), "cuDeviceGet", f"cuda:{first}")
+            check(cu.cuDeviceGet(&other, second), "cuDeviceGet", f"cuda:{second}")
+            if first != second and (cu.cuDeviceCanAccessPeer(&able, one, other) != cu.CUDA_SUCCESS or not able):
+                return False
+    return True
+
+
 def reserve(page, ordinals, runs):
     """Return a mapping: `runs` of pages (first, count, number of a place) on the devices `ordinals` of the places."""
     key = page, tuple(ordinals), tuple(runs)
