@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 
 from stf._engine import parts as engine_parts
+from stf._engine.access import AFFINE_PLACE, Access
 from stf.data.logical_data import LogicalData
 from stf.data.pieces import Pieces, kept
 from stf.errors import AccessError, PlaceError
 from stf.places.partition import Part, positions_of
-from stf.places.places import CompositePlace
+from stf.places.places import CompositePlace, Grid
 from stf.tasks.checks import must_be_open
 
 __all__ = ["DataPart", "PartitionedData", "bring_home", "partitioned", "partitioned_form"]
 
+VERBS = {1: "read", 2: "write", 3: "rw"}
 known: weakref.WeakValueDictionary[Any, Pieces] = weakref.WeakValueDictionary()  # by the data that is the whole
 
 
@@ -179,7 +181,8 @@ class PartitionedData(LogicalData):
         return None if form is None else form.handle
 
     def _place_of_window(self) -> Any:
-        return next(home for home, box in zip(self._pieces.homes, self._pieces.boxes, strict=True) if box.size)
+        owned = (home for home, box in zip(self._pieces.homes, self._pieces.boxes, strict=True) if box.size)
+        return next(owned, self._pieces.homes[0])
 
     def tiles(self, shape: Any) -> Any:
         """Refuse: partitioned data are cut already."""
@@ -400,6 +403,24 @@ def known_form(handle: LogicalData) -> Any:
 def partitioned(pieces: Pieces) -> PartitionedData:
     """Return a handle of partitioned data."""
     return PartitionedData(pieces)
+
+
+def access_on(access: Any, grid: Grid) -> Any:
+    """Return the access that a task on a grid means by one without a data place.
+
+    Data that lie over these places are used there.
+    """
+    if not isinstance(access, Access) or access.place != AFFINE_PLACE or access.data.core.token:
+        return access
+    if access.mode not in VERBS or not isinstance(access.data, LogicalData):
+        return access
+    data: Any = known_form(access.data)
+    if not isinstance(data, PartitionedData) or data.grid.places != grid.places:
+        return access
+    found = getattr(data, VERBS[access.mode])(data.data_place)
+    if found.place != AFFINE_PLACE:
+        return found
+    return getattr(data, VERBS[access.mode])(data._place_of_window())  # gathered there
 
 
 def bring_home(context: Any) -> None:
