@@ -311,6 +311,27 @@ def test_a_failed_task_on_the_whole_poisons_the_parts(ctx, x):
     assert ctx.wait(x).tolist() == [3.0] * 10
 
 
+def test_any_number_of_places_gives_the_same_bits(ctx):
+    start = np.sin(np.arange(64.0)).reshape(16, 4)
+    found = []
+    for count in range(1, 9):
+        home = start.copy()
+        x = ctx.logical_data(home, data_place=composite(ctx, count, ROWS))
+        y = ctx.logical_data(np.zeros_like(home), data_place=composite(ctx, count, ROWS))
+        for _ in range(3):
+            for old, new in zip(x.parts, y.parts, strict=True):
+
+                def step(a: Any, b: Any, first: bool = old.position == (0,)) -> None:
+                    rows = a[1:] if not first else a
+                    b[...] = rows[: len(b)] * 1.1 + 0.3
+                    b[1 if first else 0 :] += a[: len(b) - 1 if first else len(b)] * 0.7
+
+                ctx.task(old.exec_place, old.read(halo=(1, 0)), new.write())(step)
+            x, y = y, x
+        found.append(ctx.wait(x).tobytes())
+    assert len(set(found)) == 1
+
+
 # -- waiting for each other ----------------------------------------------------------------------------------------
 
 
