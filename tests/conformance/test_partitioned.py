@@ -660,6 +660,26 @@ def test_a_loop_runs_on_each_part_alone(ctx, x):
     assert ctx.wait(y).tolist() == (8.0 * np.arange(10)).tolist()
 
 
+def test_loops_over_parts_with_halos(ctx):
+    if not runs_kernels(ctx):
+        pytest.skip("no kernels there")
+    home = np.arange(12.0)
+    x = ctx.logical_data(home, data_place=composite(ctx, 3))
+    y = ctx.logical_data(np.zeros(12), data_place=composite(ctx, 3))
+    for old, new in zip(x.parts, y.parts, strict=True):
+        first = 0 if old.position == (0,) else 1
+        over = stf.box[1 - first : len(new.region[0]) - (1 if old.position == (2,) else 0)]
+
+        def smooth(i: int, a: Any, b: Any) -> None:
+            b[i] = a[i + first - 1] + a[i + first + 1]
+
+        ctx.fill(new, 0.0)
+        ctx.parallel_for(old.exec_place, over, old.read(halo=1), new.rw())(smooth)
+    expected = np.zeros(12)
+    expected[1:-1] = home[:-2] + home[2:]
+    assert ctx.wait(y).tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize(
     "part", [stf.partition("blocked"), stf.partition("cyclic"), stf.partition(("block_cyclic", 3))]
 )

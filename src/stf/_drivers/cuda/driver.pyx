@@ -588,7 +588,8 @@ cdef class CudaDriver(HardwareDriver):
         for device in devices:
             self.gpu(device)
         ordinals = [(<Device>self.devices[device]).ordinal for device in devices]
-        return virtual.reserve(page, ordinals, runs) if virtual.can_share(ordinals, page) else None
+        known = [(<Device>device).ordinal for device in self.devices]  # copies to each of them read it
+        return virtual.reserve(page, ordinals, runs) if virtual.can_share(ordinals, page, known) else None
 
     cdef int trim(self, Device gpu) except -1:
         cdef cu.CUmemoryPool pool = gpu.pool
