@@ -42,9 +42,11 @@ from stf.graphs.task_graph import TaskGraph
 from stf.kernels.foreign_kernels import kernel
 from stf.kernels.hierarchy import con, hw_scope, mem, par
 from stf.kernels.index_spaces import box
+from stf.places.attributes import PlaceAttributes
 from stf.places.evaluation import Evaluation
 from stf.places.foreign import green_places
 from stf.places.namespaces import data_place, exec_place
+from stf.places.owned import OwnedArray
 from stf.places.partition import blocked_partition, cyclic_partition, null_partition, tiled_partition
 from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.places.structured import partition
@@ -83,7 +85,9 @@ __all__ = [
     "LogicalData",
     "New",
     "OutOfMemoryError",
+    "OwnedArray",
     "PartitionedData",
+    "PlaceAttributes",
     "PlaceError",
     "Plan",
     "PlanError",

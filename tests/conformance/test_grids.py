@@ -102,6 +102,40 @@ def test_the_accesses_of_a_task_on_several_places(ctx, grid, pairs):
                 t.get_arg_cai(0)
 
 
+def test_data_over_the_places_of_a_grid_need_no_data_place(ctx, grid):
+    part = stf.partition("blocked", None)
+    home = np.arange(8.0).reshape(4, 2)
+    expected = home.copy()
+    x = ctx.logical_data(home, data_place=data_place.composite(grid, part))
+    for _ in range(3):
+        with ctx.task(grid, x.rw()) as t:
+            (a,) = t.arrays()
+            a += 1
+        ctx.task(grid[1], x.parts[1].rw())(lambda a: a * 2)
+        expected += 1
+        expected[x.parts[1].region.indices()] *= 2
+        assert x.numpy().tolist() == expected.tolist()
+
+
+def test_data_at_the_affine_place_of_a_grid(ctx, grid):
+    blocks = grid.with_partition(stf.blocked_partition())
+    x = ctx.logical_data(np.arange(6.0), data_place=blocks.affine_data_place)
+    y = ctx.logical_data(np.zeros(6), data_place=blocks.affine_data_place)
+    assert y.parts.shape == (len(grid),)
+    with ctx.task(blocks, x.read(), y.rw()) as t:
+        a, b = t.arrays()
+        b += a
+    before = ctx.statistics().copies.get(("device(0)", "device(1)"), 0)
+    with ctx.task(blocks, x.read(), y.rw()) as t:
+        a, b = t.arrays()
+        b += a
+    if is_cuda(ctx):
+        assert ctx.statistics().copies.get(("device(0)", "device(1)"), 0) == before
+    assert y.numpy().tolist() == [0, 2, 4, 6, 8, 10]
+    with pytest.raises(stf.PlaceError, match="has no data place"):
+        ctx.task(blocks, ctx.logical_data_zeros(3).rw())
+
+
 def test_a_grid_with_a_place_that_the_context_lacks(ctx, grid):
     x = ctx.logical_data(np.zeros(4))
     with ctx.task(x.rw()) as t:

@@ -311,6 +311,27 @@ def test_a_failed_task_on_the_whole_poisons_the_parts(ctx, x):
     assert ctx.wait(x).tolist() == [3.0] * 10
 
 
+def test_any_number_of_places_gives_the_same_bits(ctx):
+    start = np.sin(np.arange(64.0)).reshape(16, 4)
+    found = []
+    for count in range(1, 9):
+        home = start.copy()
+        x = ctx.logical_data(home, data_place=composite(ctx, count, ROWS))
+        y = ctx.logical_data(np.zeros_like(home), data_place=composite(ctx, count, ROWS))
+        for _ in range(3):
+            for old, new in zip(x.parts, y.parts, strict=True):
+
+                def step(a: Any, b: Any, first: bool = old.position == (0,)) -> None:
+                    rows = a[1:] if not first else a
+                    b[...] = rows[: len(b)] * 1.1 + 0.3
+                    b[1 if first else 0 :] += a[: len(b) - 1 if first else len(b)] * 0.7
+
+                ctx.task(old.exec_place, old.read(halo=(1, 0)), new.write())(step)
+            x, y = y, x
+        found.append(ctx.wait(x).tobytes())
+    assert len(set(found)) == 1
+
+
 # -- waiting for each other ----------------------------------------------------------------------------------------
 
 
@@ -637,6 +658,26 @@ def test_a_loop_runs_on_each_part_alone(ctx, x):
     ctx.synchronize()
     assert dict(ctx.statistics().copies) == before
     assert ctx.wait(y).tolist() == (8.0 * np.arange(10)).tolist()
+
+
+def test_loops_over_parts_with_halos(ctx):
+    if not runs_kernels(ctx):
+        pytest.skip("no kernels there")
+    home = np.arange(12.0)
+    x = ctx.logical_data(home, data_place=composite(ctx, 3))
+    y = ctx.logical_data(np.zeros(12), data_place=composite(ctx, 3))
+    for old, new in zip(x.parts, y.parts, strict=True):
+        first = 0 if old.position == (0,) else 1
+        over = stf.box[1 - first : len(new.region[0]) - (1 if old.position == (2,) else 0)]
+
+        def smooth(i: int, a: Any, b: Any) -> None:
+            b[i] = a[i + first - 1] + a[i + first + 1]
+
+        ctx.fill(new, 0.0)
+        ctx.parallel_for(old.exec_place, over, old.read(halo=1), new.rw())(smooth)
+    expected = np.zeros(12)
+    expected[1:-1] = home[:-2] + home[2:]
+    assert ctx.wait(y).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize(

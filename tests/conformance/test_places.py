@@ -269,3 +269,24 @@ def test_a_task_on_several_places(ctx):
         t.set_exec_place(grid)
     with t:
         pass
+
+
+def test_the_hardware_of_a_place(ctx):
+    with ctx:
+        host, device = stf.exec_place.host().attributes, ctx.devices[0].attributes
+        assert (host.kind, host.multiprocessors) == ("cpu", 0)
+        assert host.cores > 0
+        if not ctx.on_cuda:
+            assert device == host
+        else:
+            assert device.kind == "cuda"
+            assert device.multiprocessors > 0
+            assert device.warp_size == 32
+            assert device.threads_per_block >= 512
+            assert device.memory_bytes > 0
+            assert device.shared_memory_per_multiprocessor >= device.shared_memory_per_block > 0
+            assert device.architecture >= (3, 0)
+            with pytest.raises(stf.PlaceError, match="not on this machine"):
+                _ = stf.exec_place.device(77).attributes
+        with pytest.raises(stf.PlaceError, match="no single device"):
+            _ = stf.exec_place.auto().attributes

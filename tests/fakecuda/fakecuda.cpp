@@ -3403,6 +3403,16 @@ CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute, 
     return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction handle, int threads, std::size_t shared) {
+    ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor, CONTEXT);
+    REQUIRE(blocks && threads > 0 && state().functions.find(handle), CUDA_ERROR_INVALID_VALUE);
+    constexpr int RESERVED = 1024;  // bytes of shared memory, for each block
+    int by_threads = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR) / threads;
+    int by_memory = device_attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR) / int(shared + RESERVED);
+    *blocks = std::min({by_threads, by_memory, device_attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)});
+    return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuFuncGetParamInfo(CUfunction function, std::size_t index, std::size_t *offset, std::size_t *size) {
     ENTER(cuFuncGetParamInfo, INITIALIZED);
     return parameter_info(function, false, index, offset, size);

@@ -72,6 +72,13 @@ def test_launches_in_clusters_and_cooperative_ones(run):
                     ctx.fill(x, 0.0)
                 ctx.launch_kernel(kernel, (2, 3), x.rw(), 1)
                 assert x.numpy().tolist() == [2, 1, 1, 3, 1, 1]
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data_zeros(6)
+            for grid, block, shared, most in [(5000, 32, 0, 4224), (265, 1024, 0, 264), (200, 32, 200 << 10, 132)]:
+                large = types.SimpleNamespace(grid=grid, block=block, shmem_size=shared, is_cooperative=True)
+                with pytest.raises(ValueError, match=f"{most} of {block} threads .* fit, got {grid}"):
+                    ctx.launch_kernel(kernel, large, x.rw(), 1)
+            assert x.numpy().tolist() == [0] * 6
 
     run(body)
 

@@ -130,6 +130,24 @@ def test_without_peers_parts_have_memory_of_their_own(run):
     run(body, before, FAKECUDA_PEER="0")
 
 
+def test_other_devices_of_the_context_use_it(run):
+    def body():
+        X = np.arange(12.0)
+        with stf.context(devices="cuda:0,1,2") as ctx:
+            x = ctx.logical_data(X, data_place=composite([0, 1]))
+            for part in x.parts:
+                ctx.task(2, part.rw())(lambda a: a + 1)  # brought there
+            ctx.task(2, x.rw())(lambda a: a * 2)
+            ctx.task(2, x.rw(x.data_place))(lambda a: a + 1)  # used where it lies
+            ctx.copy(x, y := ctx.logical_data_empty(12, float))
+            ctx.task(2, y.rw())(lambda a: a * 10)
+            assert ctx.wait(y).tolist() == [(2 * (n + 1) + 1) * 10 for n in range(12)]
+        assert X.tolist() == [2 * (n + 1) + 1 for n in range(12)]
+        nothing_left()
+
+    run(body, before, FAKECUDA_DEVICES="3")
+
+
 def test_host_beside_devices(run):
     def body():
         with stf.context(devices="cuda:0,1") as ctx, pytest.raises(stf.PlaceError, match="the host beside devices"):

@@ -203,6 +203,16 @@ def twice(do: Callable[[], Any]) -> None:
     do()
 
 
+def closed_array() -> Any:
+    array = stf.data_place.host().allocate(1)
+    array.close()
+    return array
+
+
+def readonly_cut(w: Any) -> Any:
+    return w.ctx.logical_data(np.zeros(4), data_place=w.place, readonly=True)
+
+
 def cases_of_data(name: str, submit: Callable[[Any, Any], Any], *kinds: str) -> dict[str, Callable[[Any], Any]]:
     """The errors of data that cannot be used, for an entry that uses them."""
     data = {
@@ -642,6 +652,37 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "data_place.composite": {
         "TypeError": lambda w: stf.data_place.composite(w.ctx.devices, 3),
         "PlaceError": lambda w: stf.data_place.composite(stf.exec_place.grid([stf.exec_place.current_device()])),
+    },
+    "DataPlace.allocate": {
+        "OutOfMemoryError": lambda w: stf.data_place.host().allocate(1 << 62),
+        "PlaceError": lambda w: stf.data_place.affine().allocate(8),
+        "TypeError": lambda w: stf.data_place.host().allocate((2, 2)),
+        "ValueError": lambda w: stf.data_place.host().allocate(-1),
+    },
+    "OwnedArray.from_host": {
+        "PlaceError": lambda w: stf.OwnedArray.from_host([1], stf.data_place.affine()),
+        "TypeError": lambda w: stf.OwnedArray.from_host([None], stf.data_place.host()),
+    },
+    "OwnedArray.ptr": {"AccessError": lambda w: closed_array().ptr},
+    "OwnedArray.copy_to_host": {"AccessError": lambda w: closed_array().copy_to_host()},
+    "OwnedArray.copy_to_device": {
+        "AccessError": lambda w: closed_array().copy_to_device([1]),
+        "ValueError": lambda w: stf.data_place.host().allocate(2).copy_to_device([1]),
+    },
+    "ExecPlace.attributes": {"PlaceError": lambda w: w.ctx.devices.attributes},
+    "PartitionedData.read": {
+        "TypeError": lambda w: w.cut.read("gpu"),
+        "PlaceError": lambda w: w.cut.read(stf.data_place.composite(stf.exec_place.grid([0, 0]))),
+    },
+    **{
+        f"PartitionedData.{verb}": {
+            "AccessError": lambda w, verb=verb: getattr(readonly_cut(w), verb)(),
+            "TypeError": lambda w, verb=verb: getattr(w.cut, verb)("gpu"),
+            "PlaceError": lambda w, verb=verb: getattr(w.cut, verb)(
+                stf.data_place.composite(stf.exec_place.grid([0, 0]))
+            ),
+        }
+        for verb in ("write", "rw")
     },
     "data_place.replicated": {"TypeError": lambda w: stf.data_place.replicated(0)},
     "partition": {"TypeError": lambda w: stf.partition(3), "ValueError": lambda w: stf.partition("rows")},

@@ -59,8 +59,8 @@ class FunctionsAt(KernelsAt):
     def multiprocessors(self) -> int:
         return int(self._functions.multiprocessors(self._device))
 
-    def blocks_at_once(self, function: int, threads: int) -> int:
-        return int(self._functions.blocks_at_once(self._device, self._context, function, threads))
+    def blocks_at_once(self, function: int, threads: int, shared: int = 0) -> int:
+        return int(self._functions.blocks_at_once(self._device, self._context, function, threads, shared))
 
     def launch(self, *how: Any) -> None:
         self._functions.launch(*how)

@@ -27,8 +27,8 @@ class Functions(Protocol):
     def multiprocessors(self, device: int) -> int:
         """Return how many multiprocessors a device has."""
 
-    def blocks_at_once(self, device: int, context: int, function: int, threads: int) -> int:
-        """Return how many blocks of so many threads of a function run at once."""
+    def blocks_at_once(self, device: int, context: int, function: int, threads: int, shared: int = 0) -> int:
+        """Return how many blocks of so many threads and bytes of shared memory of a function run at once."""
 
     def launch(
         self,

@@ -28,8 +28,8 @@ class KernelsAt:
         """Return how many multiprocessors the device has."""
         raise NotImplementedError
 
-    def blocks_at_once(self, function: int, threads: int) -> int:
-        """Return how many blocks of so many threads of a function run at once."""
+    def blocks_at_once(self, function: int, threads: int, shared: int = 0) -> int:
+        """Return how many blocks of so many threads and bytes of shared memory of a function run at once."""
         raise NotImplementedError
 
     def launch(

@@ -20,7 +20,7 @@ from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
-from stf.data import creation, events, filling, freezing, reading, registry, waiting
+from stf.data import creation, events, filling, freezing, partitioned, reading, registry, waiting
 from stf.devices import lanes
 from stf.devices.make import devices_module, make_driver
 from stf.devices.spec import DeviceSpec, with_workers
@@ -388,7 +388,8 @@ class Context(Shown, ContextCore):
     def _grid_task(self, args: Any, symbol: str | None) -> Any:
         """Return a task on several places."""
         grid = next(arg for arg in args if isinstance(arg, places.Grid))
-        return GridTask(self, grid, [arg for arg in args if arg is not grid], symbol)
+        accesses = [partitioned.access_on(arg, grid) for arg in args if arg is not grid]
+        return GridTask(self, grid, accesses, symbol)
 
     def __enter__(self) -> Context:
         places.contexts().append(self)

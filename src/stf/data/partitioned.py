@@ -1,327 +1,30 @@
 """Partitioned data: one array whose parts are data at home on the places of a grid.
 
 The user holds the whole (`PartitionedData`) and its parts (`DataPart`). Both are logical data, so whatever takes these
-takes them. The engine (`stf._engine.parts`) knows which side of a region is newer, and asks for a copy when a task
-would read old content. The copies are here, as tasks: `gather` into the whole, `scatter` to a part, `exchange` into the
-margins of a part that is read with a halo.
-
-Where the driver can (`Port.reserve`), the parts lie under one address, in pages of their places. Then a read with a
-halo, and an access at the composite place, are windows (`stf._engine.windows`), and nothing is copied.
-
-`Pieces` has what all handles share. It holds plain handles of all data; what users hold are further handles of the same
-data, which do not give them up. So a part keeps the whole alive, and nothing is a cycle.
+takes them. `Pieces` has what all handles share. It holds plain handles of all data; what users hold are further handles
+of the same data, which do not give them up. So a part keeps the whole alive, and nothing is a cycle.
 """
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stf._engine import parts as engine_parts
-from stf._engine import recording_caches, windows
-from stf._engine.task import make_access_like
-from stf._port.replicas import Layout, Piece
+from stf._engine.access import AFFINE_PLACE, Access
 from stf.data.logical_data import LogicalData
+from stf.data.pieces import Pieces, kept
 from stf.errors import AccessError, PlaceError
-from stf.places.evaluation import PAGE, runs_of_pages
-from stf.places.halos import Edge, Margins, as_halo, check_mode, check_parts, edges_of, margins_of
-from stf.places.partition import Part, Tiles, part_of, positions_of
-from stf.places.places import CompositePlace, DataPlace, ExecPlace
-from stf.places.table import place_code
-from stf.tasks.checks import must_be_open, task_of_kind
+from stf.places.partition import Part, positions_of
+from stf.places.places import CompositePlace, Grid
+from stf.tasks.checks import must_be_open
 
 __all__ = ["DataPart", "PartitionedData", "bring_home", "partitioned", "partitioned_form"]
 
-WRITE = 2
-GATHER, SCATTER, EXCHANGE = engine_parts.GATHER, engine_parts.SCATTER, engine_parts.EXCHANGE
-kept: weakref.WeakKeyDictionary[Any, list[Pieces]] = weakref.WeakKeyDictionary()  # whose arrays are to be refreshed
+VERBS = {1: "read", 2: "write", 3: "rw"}
 known: weakref.WeakValueDictionary[Any, Pieces] = weakref.WeakValueDictionary()  # by the data that is the whole
-
-
-class Box(NamedTuple):
-    """A piece of a part that is a range along each axis: where it lies in the whole, and where in the part."""
-
-    ranges: tuple[range, ...]
-    first: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its extents."""
-        return tuple(map(len, self.ranges))
-
-    def in_whole(self, strides: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-        """Return its offset and its strides in an array of the whole, in bytes."""
-        offset = sum(along.start * step for along, step in zip(self.ranges, strides, strict=True))
-        return offset, tuple(along.step * step for along, step in zip(self.ranges, strides, strict=True))
-
-    def in_part(self, strides: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-        """Return its offset and its strides in an array of the part, in bytes."""
-        return offset_of(self.first, strides), tuple(strides)
-
-
-class Form(NamedTuple):
-    """A padded form of a part: its handle, its margins, and the boxes of neighbours that fill them, if any do."""
-
-    handle: LogicalData
-    margins: Margins
-    edges: list[Any]
-    neighbours: list[int]
-
-
-class Pieces:
-    """What the handles of partitioned data share.
-
-    Attributes
-    ----------
-    whole : LogicalData
-        The whole.
-    place : CompositePlace
-        The grid, and who has which part.
-    boxes : list of Part
-        The region of each part.
-    handles : list of LogicalData
-        The parts.
-    mapping : object or None
-        The addresses that all parts share; None where each part has memory of its own.
-    """
-
-    def __init__(self, context: Any, whole: LogicalData, place: CompositePlace) -> None:
-        shape = whole.shape
-        assert shape is not None
-        self.whole, self.place = whole, place
-        self.shape: tuple[int, ...] = shape
-        self.grid = place.grid
-        self.boxes = [part_of(place.partition, shape, where, self.grid.dims) for where in positions_of(self.grid.dims)]
-        must_cover(self.boxes, shape, place)
-        self.codes = [place_code(context, member) for member in self.grid]
-        if context.on_cuda and 0 in self.codes and any(self.codes):
-            raise PlaceError(f"{place!r} has the host beside devices; give a grid of devices, or of the host alone")
-        self.homes = [member.affine_data_place for member in self.grid]
-        self.memories = [context.engine.places[code].memory for code in self.codes]
-        nowhere = (0,) * len(shape)
-        self.rooms = [Margins(nowhere, nowhere)] * len(self.boxes)
-        self.handles: list[LogicalData] = []
-        self.forms: dict[Any, Form] = {}
-        self.around: dict[int, Any] = {}  # of parts in a mapping: memory for what a periodic halo is copied to
-        me = weakref.ref(self)
-        engine = context.engine
-        engine_parts.make_whole(engine, whole.core, refresher(me, "whole", None))
-        label = whole.name or f"data{whole.core.id}"
-        self.mapping = self.reserve() if context.on_cuda and len(self.boxes) > 1 else None
-        for k, where in enumerate(positions_of(self.grid.dims)):
-            name = f"{label}.parts[{','.join(map(str, where))}]"
-            layout = self.layout(self.boxes[k].shape)
-            piece = None if self.mapping is None else Piece(self.mapping, k)
-            memory = engine.patiently(engine_parts.make_memory, layout, self.memories[k], name, piece)
-            inside, offset = (layout, 0) if piece is None else self.place_in_mapping(k, self.boxes[k])
-            self.handles.append(
-                engine.patiently(engine_parts.cut, memory, layout, inside, offset, name, False, LogicalData)
-            )
-            self.handles[k].core.readonly = whole.core.readonly
-            engine_parts.make_part(engine, self.handles[k].core, whole.core, refresher(me, "part", k))
-        if self.mapping is not None:
-            owners = [k for k, box in enumerate(self.boxes) if box.size]
-            self.window("whole", owners[0], tuple(map(range, self.shape)), label, owners)
-
-    @property
-    def context(self) -> Any:
-        """The context of the data."""
-        return self.whole.context
-
-    def layout(self, shape: Sequence[int]) -> Layout:
-        """Return the packed layout of an array of the data's dtype, whose axes nest as those of the whole."""
-        known_layout = self.whole.core.layout
-        order = Layout(shape, known_layout.strides, known_layout.dtype, known_layout.itemsize)
-        packed: Layout = order.packed()
-        return Layout(shape, packed.strides, packed.dtype, packed.itemsize, library=known_layout.library)
-
-    # -- one address for all -----------------------------------------------------------------------------------
-
-    def reserve(self) -> Any:
-        """Return one range of addresses for all parts; None if the driver has none, or a part is no strided array."""
-        if not all(isinstance(along, range) for box in self.boxes for along in box) or 0 in self.shape:
-            return None
-        strides = self.layout(self.shape).strides
-        runs = runs_of_pages(self.boxes, self.shape, strides, self.whole.core.layout.itemsize)
-        return None if runs is None else self.context.engine.root.reserve(self.memories, PAGE, runs)
-
-    def place_in_mapping(self, k: int, box: Sequence[Any]) -> tuple[Layout, int]:
-        """Return how a region of the whole lies in the mapping, and its offset from what place k knows it by."""
-        whole = self.layout(self.shape)
-        shape = tuple(map(len, box))
-        offset, strides = Box(tuple(box), ()).in_whole(whole.strides) if all(shape) else (0, whole.strides)
-        return Layout(shape, strides, whole.dtype, whole.itemsize, library=whole.library), offset - k
-
-    def window(self, key: Any, k: int, box: Sequence[range], name: str, inside: list[int]) -> LogicalData:
-        """Return the window of a region, known by `key`, at place k; the parts `inside` lie in it."""
-        engine = self.context.engine
-        lies, offset = self.place_in_mapping(k, box)
-        memory = self.handles[k].core.parent
-        handle = engine.patiently(
-            engine_parts.cut, memory, self.layout(lies.shape), lies, offset, name, True, LogicalData, self.memories[k]
-        )
-        handle.core.readonly = self.whole.core.readonly
-        windows.make_window(handle.core, self.whole.core, [self.handles[i].core for i in inside])
-        nowhere = (0,) * len(self.shape)
-        self.forms[key] = Form(handle, Margins(nowhere, nowhere), [], inside)
-        return handle
-
-    # -- bringing content together -----------------------------------------------------------------------------
-
-    def refresh_whole(self, _: Any, place: int) -> None:
-        """Bring newer parts into the whole at a data place, by one task; of a part, its content from the whole."""
-        context = self.context
-        step_out(context)
-        newer = [k for k, handle in enumerate(self.handles) if handle.core.linked.is_newer_part()]
-        if not newer:
-            return
-        target = data_place_of(context, place)
-        everything = len(newer) == len(self.handles)
-        mine = self.whole.write(target) if everything else self.whole.rw(target)
-        accesses = [mine, *(self.handles[k].read(self.homes[k]) for k in newer)]
-        where = self.grid[newer[0]] if target.kind != "device" else ExecPlace("device", target.index)
-
-        def copy(task: Any) -> None:
-            whole = task.replica_of(0)
-            for i, k in enumerate(newer):
-                part = task.replica_of(1 + i)
-                for box in boxes_of(self.boxes[k]):
-                    into, outof = box.in_whole(whole.layout.strides), box.in_part(part.layout.strides)
-                    engine_parts.copy_box(task.engine, task, whole, into, part, outof, box.shape)
-
-        submit(context, GATHER, accesses, where, copy, True)
-
-    def refresh_part(self, k: int, _: int) -> None:
-        """Bring the region of a part from the whole."""
-        context = self.context
-        step_out(context)
-        if not self.handles[k].core.linked.is_older_part():
-            return
-        source = source_of(context, self.whole, self.memories[k])
-        mine = make_access_like(self.handles[k].read(self.homes[k]), WRITE)  # of read-only data, too
-        accesses = [mine, self.whole.read(source)]
-
-        def copy(task: Any) -> None:
-            part, whole = task.replica_of(0), task.replica_of(1)
-            for box in boxes_of(self.boxes[k]):
-                into, outof = box.in_part(part.layout.strides), box.in_whole(whole.layout.strides)
-                engine_parts.copy_box(task.engine, task, part, into, whole, outof, box.shape)
-
-        submit(context, SCATTER, accesses, self.grid.places[k], copy, True)
-
-    def refresh_form(self, key: Any, _: int) -> None:
-        """Fill the margins of a padded form from the neighbours that were written since."""
-        k = key[0]
-        form = self.forms[key]
-        sources = [self.handles[i].read(self.homes[i]) for i in form.neighbours]
-
-        def copy(task: Any) -> None:
-            old = engine_parts.old_neighbours(task.engine, form.handle.core)
-            target = task.replica_of(0)
-            for edge in form.edges:
-                at = form.neighbours.index(edge.owner)
-                if not old[at]:
-                    continue
-                source = task.replica_of(1 + at)
-                into = offset_of(edge.target, target.layout.strides), target.layout.strides
-                outof = offset_of(edge.source, source.layout.strides), source.layout.strides
-                engine_parts.copy_box(task.engine, task, target, into, source, outof, edge.shape)
-
-        accesses = [form.handle.write(self.homes[k]), *sources]
-        submit(self.context, EXCHANGE, accesses, self.grid.places[k], copy, False)
-
-    # -- halos -------------------------------------------------------------------------------------------------
-
-    def padded(self, k: int, halo: Any, mode: Any) -> LogicalData:
-        """Return the padded form of a part."""
-        widths, mode = as_halo(halo, len(self.shape)), check_mode(mode)
-        known_form = self.forms.get((k, widths, mode))
-        if known_form is not None:
-            return known_form.handle
-        check_parts(self.boxes, self.shape, widths, self.whole.core.label())
-        margins = margins_of(self.boxes[k], self.shape, widths, mode)
-        edges = edges_of(self.boxes, k, self.shape, widths, mode)
-        neighbours = list(dict.fromkeys([k, *(edge.owner for edge in edges)]))
-        key = k, widths, mode
-        name = f"{self.handles[k].name} with halo"
-        if self.mapping is not None and mode == "none":
-            around = zip(self.boxes[k], *margins, strict=True)
-            return self.window(key, k, [range(a.start - b, a.stop + c) for a, b, c in around], name, neighbours)
-        engine = self.context.engine
-        part = self.handles[k].core
-        if self.mapping is not None:  # the other end of the whole is not beside it: it is copied, and the part, too
-            edges.append(Edge(k, self.boxes[k].shape, (0,) * len(self.shape), margins.before))
-            memory = self.memory_around(k, margins)
-        else:
-            if not fits(margins, self.rooms[k]):
-                self.widen(k, margins)
-            memory = part.parent
-        layout, inside, offset = self.place_in_memory(k, margins)
-        handle = engine.patiently(
-            engine_parts.cut, memory, self.layout(layout.shape), inside, offset, name, True, LogicalData
-        )
-        handle.core.readonly = False
-        self.forms[key] = Form(handle, margins, edges, neighbours)
-        cores = [self.handles[i].core for i in neighbours]
-        engine_parts.make_padded(engine, handle.core, part, cores, refresher(weakref.ref(self), "form", key))
-        return handle
-
-    def place_in_memory(self, k: int, margins: Margins) -> tuple[Layout, Layout, int]:
-        """Return the layout of a part with margins, the same in the memory of the part, and its offset there."""
-        shape, room = self.boxes[k].shape, self.rooms[k]
-        memory = self.layout(padded_shape(shape, room))
-        layout = self.layout(padded_shape(shape, margins))
-        first = [a - b for a, b in zip(room.before, margins.before, strict=True)]
-        inside = Layout(layout.shape, memory.strides, memory.dtype, memory.itemsize, library=memory.library)
-        return layout, inside, offset_of(first, memory.strides)
-
-    def memory_around(self, k: int, margins: Margins) -> Any:
-        """Return memory beside a part's own with room for margins: the last one, or a wider one for those to come."""
-        if k not in self.around or not fits(margins, self.rooms[k]):
-            room = Margins(*(tuple(map(max, a, b)) for a, b in zip(self.rooms[k], margins, strict=True)))
-            layout = self.layout(padded_shape(self.boxes[k].shape, room))
-            make, name = engine_parts.make_memory, f"{self.handles[k].name} with halo"
-            self.around[k] = self.context.engine.patiently(make, layout, self.memories[k], name)
-            self.rooms[k] = room
-        return self.around[k]
-
-    def widen(self, k: int, margins: Margins) -> None:
-        """Move a part to memory with wider margins."""
-        room = self.rooms[k]
-        before, after = (tuple(map(max, a, b)) for a, b in zip(room, margins, strict=True))
-        context, part = self.context, self.handles[k].core
-        engine = context.engine
-        recording_caches.give_up_recordings(engine, part)
-        wider = Margins(before, after)
-        layout = self.layout(padded_shape(self.boxes[k].shape, wider))
-        memory = engine.patiently(engine_parts.make_memory, layout, self.memories[k], self.handles[k].name)
-        self.rooms[k] = wider
-        nowhere = (0,) * len(self.shape)
-        found = [(part, Margins(nowhere, nowhere))]
-        found += [(form.handle.core, form.margins) for key, form in self.forms.items() if key[0] == k]
-        moves = [(core, *self.place_in_memory(k, mine)[1:]) for core, mine in found]
-        try:
-            engine.patiently(engine_parts.move, part, memory, moves)
-        except BaseException:
-            self.rooms[k] = room
-            engine.patiently(engine_parts.forget_memory, memory)
-            raise
-
-    # -- the end -----------------------------------------------------------------------------------------------
-
-    def release(self) -> None:
-        """Give everything up: the whole is refreshed before."""
-        must_be_open(self.context)
-        if self.whole.core.home is not None and self.whole.core.write_back:
-            self.refresh_whole(None, 0)
-        for handle in (self.whole, *(form.handle for form in self.forms.values()), *self.handles):
-            LogicalData.release(handle)
-        if self in kept.get(self.context, ()):
-            kept[self.context].remove(self)
 
 
 class PartitionedData(LogicalData):
@@ -382,7 +85,15 @@ class PartitionedData(LogicalData):
 
     @property
     def data_place(self) -> Any:
-        """The composite place over which they lie."""
+        """The composite place over which they lie.
+
+        Examples
+        --------
+        >>> place = stf.data_place.composite(stf.exec_place.n_devices(2), stf.partition("blocked"))
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     print(ctx.logical_data(np.zeros(4), data_place=place).data_place == place)
+        True
+        """
         return self._pieces.place
 
     def read(self, data_place: Any = None) -> Any:
@@ -400,6 +111,15 @@ class PartitionedData(LogicalData):
             `data_place` is no data place.
         PlaceError
             It is another composite place.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     place = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
+        ...     x = ctx.logical_data(np.arange(4.0), data_place=place)
+        ...     ctx.task(0, x.rw(x.data_place))(lambda x: x + 1)
+        ...     print(x.parts[1].numpy())
+        [3. 4.]
         """
         if isinstance(data_place, CompositePlace):
             window = self._window_at(data_place)
@@ -415,6 +135,15 @@ class PartitionedData(LogicalData):
             The data are read-only.
         TypeError, PlaceError
             As of `read`.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     place = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
+        ...     x = ctx.logical_data(np.zeros(4), data_place=place)
+        ...     ctx.task(0, x.write(x.data_place))(lambda x: np.arange(4.0))
+        ...     print(x.parts[1].numpy())
+        [2. 3.]
         """
         if isinstance(data_place, CompositePlace):
             window = self._window_at(data_place)
@@ -430,6 +159,15 @@ class PartitionedData(LogicalData):
             The data are read-only.
         TypeError, PlaceError
             As of `read`.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     place = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
+        ...     x = ctx.logical_data(np.zeros(4), data_place=place)
+        ...     ctx.task(1, x.rw(x.data_place))(lambda x: x + 1)
+        ...     print(x.numpy())
+        [1. 1. 1. 1.]
         """
         if isinstance(data_place, CompositePlace):
             window = self._window_at(data_place)
@@ -443,7 +181,8 @@ class PartitionedData(LogicalData):
         return None if form is None else form.handle
 
     def _place_of_window(self) -> Any:
-        return next(home for home, box in zip(self._pieces.homes, self._pieces.boxes, strict=True) if box.size)
+        owned = (home for home, box in zip(self._pieces.homes, self._pieces.boxes, strict=True) if box.size)
+        return next(owned, self._pieces.homes[0])
 
     def tiles(self, shape: Any) -> Any:
         """Refuse: partitioned data are cut already."""
@@ -666,6 +405,24 @@ def partitioned(pieces: Pieces) -> PartitionedData:
     return PartitionedData(pieces)
 
 
+def access_on(access: Any, grid: Grid) -> Any:
+    """Return the access that a task on a grid means by one without a data place.
+
+    Data that lie over these places are used there.
+    """
+    if not isinstance(access, Access) or access.place != AFFINE_PLACE or access.data.core.token:
+        return access
+    if access.mode not in VERBS or not isinstance(access.data, LogicalData):
+        return access
+    data: Any = known_form(access.data)
+    if not isinstance(data, PartitionedData) or data.grid.places != grid.places:
+        return access
+    found = getattr(data, VERBS[access.mode])(data.data_place)
+    if found.place != AFFINE_PLACE:
+        return found
+    return getattr(data, VERBS[access.mode])(data._place_of_window())  # gathered there
+
+
 def bring_home(context: Any) -> None:
     """Refresh the wholes that users look at when a context has ended."""
     for pieces in kept.get(context, ()):
@@ -680,86 +437,3 @@ def accept_one(handle: LogicalData) -> None:
     LogicalData.accept(handle)
     if is_spoilt:
         handle.context.engine.patiently(engine_parts.forget_copy, handle.core)
-
-
-def submit(context: Any, kind: str, accesses: list[Any], where: Any, work: Any, at_root: bool) -> None:
-    """Submit a copy; nothing is done if another thread has made it meanwhile."""
-    task = task_of_kind(context, kind, accesses, kind, where)
-    task.blocks_caller = at_root  # so that it is not gathered
-    try:
-        task.run_native(work)
-    except engine_parts.NotNeededError:
-        return
-
-
-def step_out(context: Any) -> None:
-    """Launch what was gathered, since its data are what is copied."""
-    if context.engine.gathering is not None:
-        context.engine.gathering.step_out()
-
-
-def refresher(pieces: Any, what: str, key: Any) -> Any:
-    """Return what brings data up to date, and keeps nothing alive."""
-
-    def refresh(place: int) -> None:
-        mine = pieces()
-        if mine is None:
-            raise AccessError("partitioned data were dropped, and a recorded graph needs what lay in other parts")
-        getattr(mine, f"refresh_{what}")(key, place)
-
-    return refresh
-
-
-# -- geometry --------------------------------------------------------------------------------------------------------
-
-
-def must_cover(boxes: list[Part], shape: tuple[int, ...], place: CompositePlace) -> None:
-    """Raise ValueError unless each element of data has one owner, as far as the number of elements says."""
-    count, wanted = sum(box.size for box in boxes), int(np.prod(shape, dtype=object))
-    if count != wanted:
-        raise ValueError(
-            f"{place.partition!r} gives {count} elements to the places of a grid of shape {place.grid.dims}, and data "
-            f"of shape {shape} have {wanted}; each element belongs to one place"
-        )
-
-
-def boxes_of(part: Part) -> Iterator[Box]:
-    """Yield the pieces of a part that are ranges along every axis, with where they begin in it."""
-    axes = []
-    for along in part:
-        ranges = [along] if isinstance(along, range) else list(along.ranges()) if isinstance(along, Tiles) else []
-        firsts = itertools.accumulate((len(piece) for piece in ranges), initial=0)
-        axes.append(list(zip(ranges, firsts, strict=False)))
-    for pieces in itertools.product(*axes):
-        if all(len(piece) for piece, _ in pieces):
-            yield Box(tuple(piece for piece, _ in pieces), tuple(first for _, first in pieces))
-
-
-def offset_of(first: Sequence[int], strides: Sequence[int]) -> int:
-    """Return the offset of an element, in bytes."""
-    return sum(i * step for i, step in zip(first, strides, strict=True))
-
-
-def padded_shape(shape: Sequence[int], margins: Margins) -> tuple[int, ...]:
-    """Return the extents of an array with margins around it."""
-    return tuple(a + n + b for a, n, b in zip(margins.before, shape, margins.after, strict=True))
-
-
-def fits(margins: Margins, room: Margins) -> bool:
-    """Return whether memory has room for margins."""
-    return all(a <= b for one, other in zip(margins, room, strict=True) for a, b in zip(one, other, strict=True))
-
-
-def data_place_of(context: Any, memory: int) -> DataPlace:
-    """Return the data place with a number of the engine's; the host's for what is no device's."""
-    for place in context.engine.places[1:]:
-        if place.memory == memory and memory and place.ordinal >= 0:
-            return DataPlace("device", place.ordinal)
-    return DataPlace("host")
-
-
-def source_of(context: Any, handle: LogicalData, memory: int) -> DataPlace:
-    """Return where data are read, to be copied to a memory: there, on the host, or where they are valid."""
-    valid = [replica.place for replica in handle.core.version.replicas if replica.state]
-    chosen = memory if memory in valid else 0 if 0 in valid or not valid else valid[0]
-    return data_place_of(context, chosen)

@@ -117,6 +117,13 @@ def cuda_current() -> int:
     return int(cuda.current_ordinal())
 
 
+def cuda_attributes(ordinal: int) -> dict[str, Any]:
+    """Return the name of a CUDA device, and what it has."""
+    from stf._drivers.cuda import devices as cuda
+
+    return {"name": cuda.device_name(ordinal), **cuda.attributes_of(ordinal)}
+
+
 def cuda_is_managed(address: int) -> bool:
     """Return whether memory is CUDA's managed memory."""
     from stf._drivers.cuda import memory as cuda
@@ -153,6 +160,28 @@ def cuda_places() -> Any:
     from stf._drivers.cuda import places as cuda
 
     return cuda
+
+
+def cuda_blocks() -> Any:
+    """Return what allocates on CUDA devices outside of a driver; PlaceError where there is no CUDA."""
+    must_have_devices()
+    from stf._drivers.cuda import blocks
+
+    return blocks
+
+
+def cuda_mappings() -> Any:
+    """Return what maps memory of several CUDA devices; PlaceError where there is no CUDA."""
+    must_have_devices()
+    from stf._drivers.cuda import virtual
+
+    return virtual
+
+
+def must_have_devices() -> None:
+    """Raise PlaceError where there are no CUDA devices."""
+    if cuda_devices() <= 0:
+        raise PlaceError("this is memory of a CUDA device, and there is none here; devices='cpu:2' emulates two")
 
 
 def stream_device(pointer: int) -> int:

@@ -72,6 +72,8 @@ def describer_of(kind: type) -> Describer:
     if len(describers) >= DESCRIBERS_LIMIT:
         describers.clear()
         describers[np.ndarray] = describe_numpy
+    if hasattr(kind, "_describe_memory"):  # memory of ours
+        return kind._describe_memory
     if issubclass(kind, np.ma.MaskedArray):
         return refuse_mask
     if issubclass(kind, np.ndarray) and not hasattr(kind, "__cuda_array_interface__"):

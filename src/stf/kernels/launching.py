@@ -250,6 +250,8 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
     stream = task.cuda_stream()
     shape = (config.gx, config.gy, config.gz, config.bx, config.by, config.bz, config.shared)
     extras = (cluster, cooperative or kernel.cooperative, overlapping)
+    if extras[1]:
+        must_fit(task, kernel, shape, engine.root.kernels.at(task.where), function)
     content = block.content(kernel.nbytes)
     how = (function, shape, extras, kernel.offsets, task.place_name)
     engine.root.kernels.at(task.where).launch(*how, content, stream)
@@ -259,6 +261,19 @@ def launch_with_extras(task, kernel, config, function, block, late, pointers, al
         port: RecordingPort = engine.port
         port.capture_again(task.slot, again)
     return 0
+
+
+def must_fit(task, kernel, shape, functions, function):
+    """Raise ValueError unless all blocks of a cooperative launch fit on the device at once; CUDA says it later."""
+    gx, gy, gz, bx, by, bz, shared = shape
+    blocks, threads = gx * gy * gz, bx * by * bz
+    most = functions.blocks_at_once(function, threads, shared)
+    if blocks > most:
+        raise ValueError(
+            f"kernel '{kernel.name}' in task {task.label()} is launched cooperatively, with all blocks on "
+            f"{task.place_name} at once: {most} of {threads} threads and {shared} bytes of shared memory fit, got "
+            f"{blocks}; launch fewer or smaller blocks"
+        )
 
 
 def recorded_value(task: Task, param, size):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stf._support.completion import Shown
+from stf.devices.make import configured_devices
 from stf.errors import PlaceError
 from stf.places.partition import Part, as_dims, check_partition, executor_of, part_of, positions_of
+
+if TYPE_CHECKING:
+    from stf.places.attributes import PlaceAttributes
 
 active_places = [0]  # how many with-blocks of places are open, in all threads
 
@@ -37,7 +41,7 @@ class DataPlace(Shown):
     """
 
     __slots__ = ("index", "kind")
-    _shown = ["device_id", "index", "kind"]
+    _shown = ["allocate", "allocation_is_stream_ordered", "device_id", "index", "kind"]
 
     def __init__(self, kind: str, index: int = -1) -> None:
         self.kind = kind
@@ -53,6 +57,58 @@ class DataPlace(Shown):
         2
         """
         return self.index
+
+    @property
+    def allocation_is_stream_ordered(self) -> bool:
+        """Whether memory of `allocate` comes and goes in the order of a stream: that of a CUDA device.
+
+        Examples
+        --------
+        >>> stf.data_place.host().allocation_is_stream_ordered
+        False
+        """
+        return self.kind in ("device", "current_device") and is_on_cuda()
+
+    def allocate(self, shape: Any, dtype: Any = None, stream: Any = None) -> Any:
+        """Return a new array in this memory, outside of any context.
+
+        Parameters
+        ----------
+        shape : int or tuple of int
+            Extents.
+        dtype : dtype, optional
+            Element type. Without it, `shape` is a number of bytes, and the array is of uint8.
+        stream : int or object with ``__cuda_stream__``, optional
+            CUDA stream in whose order the memory of a device comes and goes. Without it, it is there at once, and goes
+            when the device is idle.
+
+        Returns
+        -------
+        OwnedArray
+            Its content is undefined. ``ctx.logical_data`` takes it without a copy.
+
+        Raises
+        ------
+        OutOfMemoryError
+            There is not so much memory.
+        PlaceError
+            The place is no memory of its own, or there is no such device here.
+        TypeError, ValueError
+            An extent is no integer, or is negative; a tuple of extents has no dtype; it is no stream.
+
+        Examples
+        --------
+        >>> array = stf.data_place.host().allocate((2, 3), "float64")
+        >>> array.copy_to_device(np.ones((2, 3)))
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data(array)
+        ...     ctx.task(x.rw())(lambda x: x + 1)
+        >>> print(array.copy_to_host().sum())
+        12.0
+        """
+        from stf.places.owned import allocate
+
+        return allocate(self, shape, dtype, stream, is_on_cuda())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DataPlace) and (self.kind, self.index) == (other.kind, other.index)
@@ -83,7 +139,7 @@ class ExecPlace(Shown):
     """
 
     __slots__ = ("affine", "index", "kind")
-    _shown = ["affine_data_place", "get_dim", "get_dims", "reshape"]
+    _shown = ["affine_data_place", "attributes", "get_dim", "get_dims", "reshape"]
 
     def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
         self.kind = kind
@@ -160,6 +216,24 @@ class ExecPlace(Shown):
         if self.kind == "auto":
             return DataPlace("affine")
         return DataPlace("host") if self.kind == "host" else DataPlace(self.kind, self.index)
+
+    @property
+    def attributes(self) -> PlaceAttributes:
+        """The hardware of a device or of the host.
+
+        Raises
+        ------
+        PlaceError
+            The place is no single device and not the host, or there is no such device here.
+
+        Examples
+        --------
+        >>> stf.exec_place.host().attributes.cores > 0
+        True
+        """
+        from stf.places.attributes import attributes_of
+
+        return attributes_of(self, is_on_cuda())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExecPlace) and (self.kind, self.index) == (other.kind, other.index)
@@ -450,6 +524,13 @@ class ReplicatedPlace(DataPlace):
 
     def __repr__(self) -> str:
         return f"data_place.replicated({self.grid!r})"
+
+
+def is_on_cuda() -> bool:
+    """Return whether devices are CUDA's: those of the context whose with-block this is, else of the default one."""
+    if _state.contexts:
+        return bool(_state.contexts[-1].on_cuda)
+    return configured_devices().driver == "cuda"
 
 
 def extents_of(dims: tuple[Any, ...]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from stf.tasks.parameters import is_access
 from stf.values.conditions import Expression
 from stf.values.containers import items_of
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
+from stf.values.random_numbers import Random
 
 
 class Parameter:
@@ -44,13 +45,15 @@ def gives_accesses(parameters, values):
 
 def is_plain(value):
     """Return whether an argument is no data, nor made of data."""
-    return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
+    return not (isinstance(value, (DataHandle, Access, Expression, Random)) or hasattr(value, "expand_mode"))
 
 
 def remedy_for(value):
     """Return what to do about data where a parameter has no access mode."""
     if isinstance(value, Expression):
         return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
+    if isinstance(value, Random):
+        return "annotate it stf.Random; the body gets a generator of NumPy, CuPy or torch"
     return (
         "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read(); stf.Data, if the body "
         "is to submit tasks with it"

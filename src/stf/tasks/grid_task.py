@@ -39,7 +39,8 @@ class GridTask(Task):
                 label = f"task{f' {name!r}' if name else ''} runs on {grid.size} places"
                 raise PlaceError(
                     f"{label}, and {access.data.core.describe()} has no data place; give it one, as in "
-                    "lX.rw(stf.data_place.device(0)), or loop over the grid, one task each"
+                    "lX.rw(stf.data_place.device(0)), register it over these places, with "
+                    "data_place=stf.data_place.composite(grid, part), or loop over the grid, one task each"
                 )
         enqueues = [place for place in grid if context.engine.places[place_code(context, place)].enqueues]
         context.prepare(self, ((enqueues or grid.places)[0], *args), name)  # all other places come before its end

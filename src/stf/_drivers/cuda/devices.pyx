@@ -57,6 +57,35 @@ def device_name(int ordinal):
     return name.decode()
 
 
+def attributes_of(int ordinal):
+    """Return what CUDA says of a device, by name."""
+    cdef cu.CUdevice device
+    cdef size_t nbytes = 0
+    where = f"cuda:{ordinal}"
+    check(cu.cuInit(0), "cuInit", where)
+    check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", where)
+    check(cu.cuDeviceTotalMem(&nbytes, device), "cuDeviceTotalMem", where)
+    return {
+        "multiprocessors": ask(device, cu.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        "shared_memory_per_block": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        "shared_memory_per_multiprocessor": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
+        "threads_per_block": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        "threads_per_multiprocessor": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
+        "warp_size": ask(device, cu.CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        "architecture": (
+            ask(device, cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            ask(device, cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        ),
+        "memory_bytes": nbytes,
+    }
+
+
+cdef int ask(cu.CUdevice device, cu.CUdevice_attribute which) except? -1:
+    cdef int value = 0
+    check(cu.cuDeviceGetAttribute(&value, which, device), "cuDeviceGetAttribute", "this machine")
+    return value
+
+
 def current_ordinal():
     """Return the ordinal of this thread's current CUDA device, or -1."""
     cdef cu.CUcontext context = NULL

@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport FAR, Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
+from stf._drivers.cuda.devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
 from stf._drivers.cuda.fill cimport fill_planned
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.hardware cimport HardwareDriver
@@ -597,13 +597,9 @@ cdef class CudaDriver(HardwareDriver):
     def reserve(self, devices, page, runs):
         for device in devices:
             self.gpu(device)
-            if not virtual.can_map((<Device>self.devices[device]).ordinal, page):
-                return None
-        for device in set(devices):
-            for other in set(devices):
-                if self.distance(device, other) == FAR:
-                    return None
-        return virtual.reserve(page, [(<Device>self.devices[device]).ordinal for device in devices], runs)
+        ordinals = [(<Device>self.devices[device]).ordinal for device in devices]
+        known = [(<Device>device).ordinal for device in self.devices]  # copies to each of them read it
+        return virtual.reserve(page, ordinals, runs) if virtual.can_share(ordinals, page, known) else None
 
     cdef int trim(self, Device gpu) except -1:
         cdef cu.CUmemoryPool pool = gpu.pool

@@ -43,13 +43,13 @@ cdef class DeviceFunctions:
         """Return how many multiprocessors a device has."""
         return attribute(self.device(device, False), cu.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
 
-    def blocks_at_once(self, int device, uintptr_t context, uintptr_t function, int threads):
-        """Return how many blocks of so many threads of a function run at once."""
+    def blocks_at_once(self, int device, uintptr_t context, uintptr_t function, int threads, size_t shared=0):
+        """Return how many blocks of so many threads and bytes of shared memory of a function run at once."""
         cdef Device gpu = self.device(device, not context)
         cdef int each = 0
         before = push(<cu.CUcontext>context if context else gpu.context)
         try:
-            code = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, <cu.CUfunction>function, threads, 0)
+            code = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&each, <cu.CUfunction>function, threads, shared)
         finally:
             pop(before)
         check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor", gpu.name)

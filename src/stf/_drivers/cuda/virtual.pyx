@@ -1,7 +1,8 @@
 """Memory of several devices under one address: addresses are reserved, and pages of each device are mapped there.
 
 A `Mapping` is one range of addresses. Each of its pages belongs to one place of a list; runs of pages of one place are
-one allocation on its device. All devices of the list may use all pages, by a peer's link where they are another's.
+one allocation on its device. All devices that are peers of those of the list may use all pages: tasks on them may, and
+so may the copies that bring content there.
 
 The states of a mapping::
 
@@ -78,7 +79,7 @@ cdef class Mapping:
 
     cdef readonly int64_t address
     cdef readonly int64_t nbytes
-    cdef readonly tuple key  # (bytes of a page, ordinals of the places, runs of pages: first, count, place)
+    cdef readonly tuple key  # (bytes of a page, ordinals of the places, runs of pages: first, count, place, users)
     cdef int64_t pages  # that are mapped
     cdef set mapped  # places whose pages are there
     cdef set users  # places that are in use
@@ -87,7 +88,7 @@ cdef class Mapping:
     def __init__(self, key):
         cdef cu.CUdeviceptr address = 0
         cdef cu.CUresult code
-        page, _, runs = key
+        page, _, runs, _ = key
         cdef size_t size = page * sum([count for _, count, _ in runs])
         self.nbytes = size
         self.key, self.mapped, self.users, self.last_uses = key, set(), set(), []
@@ -132,7 +133,7 @@ cdef class Mapping:
         cdef int devices = 0
         cdef str where = f"cuda:{ordinal}"
         memset(access, 0, sizeof(access))
-        for other in sorted(set(self.key[1])):
+        for other in self.key[3]:
             access[devices].location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
             access[devices].location.id = other
             access[devices].flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -218,9 +219,33 @@ cdef class Mapping:
             cu.cuMemAddressFree(<cu.CUdeviceptr>self.address, self.nbytes)
 
 
+def can_share(ordinals, page, others=()):
+    """Return whether devices can use each other's memory, mapped in pages of a size, and `others` can, too."""
+    return all([can_map(ordinal, page) for ordinal in set(ordinals)]) and {*ordinals, *others} <= set(users_of(ordinals))
+
+
+def users_of(ordinals):
+    """Return the devices that can use the memory of all `ordinals`, in order."""
+    cdef int count = 0
+    cdef int able = 0
+    cdef cu.CUdevice one = 0
+    cdef cu.CUdevice other = 0
+    check(cu.cuDeviceGetCount(&count), "cuDeviceGetCount", "this machine")
+    found = []
+    for user in range(count):
+        for ordinal in set(ordinals):
+            check(cu.cuDeviceGet(&one, user), "cuDeviceGet", f"cuda:{user}")
+            check(cu.cuDeviceGet(&other, ordinal), "cuDeviceGet", f"cuda:{ordinal}")
+            if user != ordinal and (cu.cuDeviceCanAccessPeer(&able, one, other) != cu.CUDA_SUCCESS or not able):
+                break
+        else:
+            found.append(user)
+    return found
+
+
 def reserve(page, ordinals, runs):
     """Return a mapping: `runs` of pages (first, count, number of a place) on the devices `ordinals` of the places."""
-    key = page, tuple(ordinals), tuple(runs)
+    key = page, tuple(ordinals), tuple(runs), tuple(users_of(ordinals))
     for i in range(len(spare) - 1, -1, -1):
         if spare[i].key == key:
             return spare.pop(i)

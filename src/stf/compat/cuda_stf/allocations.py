@@ -1,8 +1,4 @@
-"""Memory and streams of places outside of any context.
-
-stf gives memory by ``DataPlace.allocate``. Where this version lacks it, memory of the host and of emulated devices is
-NumPy's, and that of CUDA devices is `cuda.core`'s.
-"""
+"""Memory and streams of places outside of any context; the memory is that of ``stf.DataPlace.allocate``."""
 
 from __future__ import annotations
 
@@ -12,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stf.compat.cuda_stf.errors import NotHereError
-from stf.compat.cuda_stf.machine import extents, is_on_cuda
+from stf.compat.cuda_stf.machine import extents
 from stf.compat.cuda_stf.streams import get_stream_pointer
 from stf.devices.make import keep_current_context
 
@@ -34,37 +29,12 @@ def new_memory(dplace: Any, dims: tuple[int, ...], dtype: np.dtype[Any], stream:
     place = dplace._place
     if place is None or place.kind == "current_device" or dplace._kind == "replicated":
         raise MemoryError(f"{dplace!r} is no memory of its own; allocate at data_place.device(i) or data_place.host()")
-    allocate = getattr(place, "allocate", None)
-    if allocate is not None:
-        return allocate(dims, dtype, stream=stream)
-    if place.kind == "host" or not is_on_cuda():
-        return np.empty(dims, dtype)
-    if place.kind != "device":
-        raise NotHereError(f"memory of {dplace!r} is not in this version of stf; use an array of CuPy or torch")
-    from cuda.core import Device
-
-    device = Device(place.index)
-    device.set_current()
-    return device.memory_resource.allocate(math.prod(dims) * dtype.itemsize, stream=core_stream(device, stream))
-
-
-def core_stream(device: Any, stream: Any) -> Any:
-    """Return a stream as cuda.core wants it; of None its default stream."""
-    from cuda.core import Stream
-
-    pointer = get_stream_pointer(stream)
-    return Stream.from_handle(pointer) if pointer else device.default_stream
+    return place.allocate(dims, dtype, stream=get_stream_pointer(stream) or None)
 
 
 def address_of(owner: Any) -> int:
     """Return the address of memory."""
-    if isinstance(owner, np.ndarray):
-        return int(owner.ctypes.data)
-    interface = getattr(owner, "__cuda_array_interface__", None) or getattr(owner, "__array_interface__", None)
-    if interface is not None:
-        return int(interface["data"][0])
-    handle = getattr(owner, "handle", None)  # a Buffer of cuda.core
-    return int(np.asarray(owner).ctypes.data) if handle is None else int(handle)
+    return int(owner.ptr)
 
 
 def allocate(dplace: Any, size_or_dims: Any, stream: Any, elemsize: int) -> int:
@@ -103,14 +73,8 @@ def deallocate(ptr: int, nbytes: int, stream: Any) -> None:
         owner = _owners.pop(ptr, None)
     if owner is None and nbytes:
         raise ValueError(f"nothing was allocated at {ptr:#x}, or it was given back already")
-    if hasattr(owner, "close"):
-        pointer = get_stream_pointer(stream)
-        if pointer:
-            from cuda.core import Stream
-
-            owner.close(Stream.from_handle(pointer))
-        else:
-            owner.close()
+    if owner is not None:
+        owner.close(get_stream_pointer(stream) or None)
 
 
 def new_stream(place: Any) -> Any:

@@ -1,0 +1,95 @@
+"""Memory outside of any context: of a device in the order of a stream, pinned, managed, and copies to and from it.
+
+A device's memory comes from its default pool, which other libraries share. Its primary context is kept from the first
+use to the end of the process, as CUDA's runtime does.
+"""
+
+from libc.stdint cimport int64_t, uintptr_t
+
+from cuda.bindings cimport cydriver as cu
+
+from stf._drivers.cuda.devices cimport check, pop, push
+from stf._drivers.cuda.gil cimport call, host_nodes
+
+cdef enum:
+    DEVICE = 0
+    PINNED = 1
+    MANAGED = 2
+
+cdef dict contexts = {}  # primary contexts, by ordinal
+
+
+cdef cu.CUcontext context_of(int ordinal) except? NULL:
+    cdef cu.CUcontext context = NULL
+    cdef cu.CUdevice device = 0
+    if ordinal not in contexts:
+        check(cu.cuInit(0), "cuInit", "this machine")
+        check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", f"cuda:{ordinal}")
+        check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &context, device), "cuDevicePrimaryCtxRetain", f"cuda:{ordinal}")
+        contexts[ordinal] = <uintptr_t>context
+    return <cu.CUcontext><uintptr_t>contexts[ordinal]
+
+
+def allocate(int kind, int ordinal, int64_t nbytes, uintptr_t stream):
+    """Return the address of new memory; MemoryError if there is none. A device's is there when `stream` gets there.
+
+    With stream 0 it is there at once.
+    """
+    cdef cu.CUdeviceptr address = 0
+    cdef void* pinned = NULL
+    cdef cu.CUresult code
+    cdef size_t size = max(nbytes, 1)
+    before = push(context_of(ordinal))
+    try:
+        with nogil:
+            if kind == PINNED:
+                code = cu.cuMemHostAlloc(&pinned, size, cu.CU_MEMHOSTALLOC_PORTABLE)
+                address = <cu.CUdeviceptr>pinned
+            elif kind == MANAGED:
+                code = cu.cuMemAllocManaged(&address, size, cu.CU_MEM_ATTACH_GLOBAL)
+            else:
+                code = cu.cuMemAllocAsync(&address, size, <cu.CUstream>stream)
+                if code == cu.CUDA_SUCCESS and not stream:
+                    code = cu.cuStreamSynchronize(NULL)
+    finally:
+        pop(before)
+    if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
+        raise MemoryError(f"{nbytes} bytes asked on cuda:{ordinal}")
+    check(code, "cuMemAlloc", f"cuda:{ordinal}")
+    return <int64_t>address
+
+
+def free(int kind, int ordinal, int64_t address, uintptr_t stream):
+    """Free memory: a device's when `stream` gets there. With stream 0, or if it is gone, when the device is idle."""
+    cdef cu.CUresult code = cu.CUDA_ERROR_INVALID_HANDLE
+    before = push(context_of(ordinal))
+    with nogil:
+        if kind == DEVICE and stream:
+            code = cu.cuMemFreeAsync(<cu.CUdeviceptr>address, <cu.CUstream>stream)
+        if code != cu.CUDA_SUCCESS:
+            if stream:
+                cu.cuStreamSynchronize(<cu.CUstream>stream)
+            cu.cuCtxSynchronize()
+            code = cu.cuMemFreeHost(<void*><uintptr_t>address) if kind == PINNED else cu.cuMemFree(<cu.CUdeviceptr>address)
+    pop(before)
+
+
+def copy(int ordinal, int64_t target, int64_t source, int64_t nbytes, uintptr_t stream):
+    """Copy bytes behind what is on a stream, and wait for it."""
+    cdef cu.CUresult code
+    cdef size_t size = nbytes
+    before = push(context_of(ordinal))
+    with nogil:
+        code = cu.cuMemcpyAsync(<cu.CUdeviceptr>target, <cu.CUdeviceptr>source, size, <cu.CUstream>stream)
+        if code == cu.CUDA_SUCCESS:
+            code = cu.cuStreamSynchronize(<cu.CUstream>stream)
+    pop(before)
+    check(code, "cuMemcpyAsync", f"cuda:{ordinal}")
+
+
+def settle(int ordinal):
+    """Wait until a device has done all that it was given."""
+    before = push(context_of(ordinal))
+    with nogil:
+        cu.cuCtxSynchronize()
+    pop(before)
