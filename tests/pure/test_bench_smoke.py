@@ -267,3 +267,11 @@ def test_workload(name, tmp_path):
     assert [row for row in rows if "stf" in row] == ["stf, cpu:1", "stf, cpu:2", "stf, cpu:4"]
     assert rows["1 simulated"]["copies"] == 0 < rows["4 simulated"]["copies"]
     assert rows["4 simulated"]["copies"] == COPIES.get(name, rows["4 simulated"]["copies"])
+
+
+def test_predicted_beside_measured():
+    """The script compares the copies of plan and run; times on a busy machine are not looked at."""
+    printed = run(BENCHMARKS / "workloads" / "placement" / "predicted.py", "--repeat", 1)
+    rows = [line.split() for line in printed.splitlines()[1:]]
+    assert [row[0] for row in rows] == ["cholesky", "cholesky", "stencil", "stencil", "halo", "halo"]
+    assert all(0.2 < float(row[6]) < 2.0 for row in rows)

@@ -16,7 +16,7 @@ from stf.observe.durations import EACH, KEPT, Duration, Durations, duration_of, 
 def told(kept: Durations, number: int, seconds: float, *, symbol: str = "f", nbytes: int = 80, device: int = 0) -> None:
     """Tell of one task that was submitted and ran."""
     layout = SimpleNamespace(nbytes=nbytes)
-    access = SimpleNamespace(data=SimpleNamespace(core=SimpleNamespace(layout=layout)))
+    access = SimpleNamespace(core=SimpleNamespace(layout=layout))
     task: Any = SimpleNamespace(id=number, symbol=symbol, kind="task", accesses=[access])
     kept.task(task)
     kept.ran(number, symbol, device, 1, 0, round(seconds * 1e9), "task")

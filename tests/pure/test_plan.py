@@ -115,3 +115,20 @@ def test_a_script_is_planned_by_a_command(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--value", "x=3", str(script), "4"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("3.0\nstf.plan on 2xH200: "), done.stderr
     assert "4 x step" in done.stdout
+
+
+def test_fills_at_first_use_are_measured_by_their_size() -> None:
+    """They were kept as fills of no bytes, and one of 2 MiB was planned to take 2^21 times as long."""
+
+    def program(ctx: stf.Context) -> None:
+        for i in range(4):
+            x = ctx.logical_data_zeros((512, 512))
+            ctx.task(i % 2, x.rw(), name="step")(noted("step"))
+
+    with stf.context(devices="cpu:2", observe="durations") as ctx:
+        program(ctx)
+        model = ctx.calibrate()
+    assert {large for name, large, _ in model.durations if name == "fill"} == {21}
+    found = stf.plan(program, devices="2xcpu", model=model)
+    assert found.guessed == found.scaled == 0
+    assert found.makespan < 1.0

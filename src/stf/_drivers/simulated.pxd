@@ -51,6 +51,8 @@ cdef class Stream:
     cdef bint blocked  # its head waits for another stream
     cdef bint held  # by the thread that runs the body of a with-block
     cdef int64_t cause  # what let it get here; see `Op`
+    cdef double end_s  # of its head, which runs,
+    cdef int64_t turn  # and when that started, among all
     cdef str block_name  # of the with-block that is about to hold it, what its data have
     cdef int64_t block_nbytes
     cdef double block_s  # and what it takes
@@ -71,7 +73,7 @@ cdef class SimulatedDriver(Driver):
     cdef list outward
     cdef list streams
     cdef list spare
-    cdef list heap  # (end, number, stream) of what runs
+    cdef list heap  # the streams whose heads run: a binary heap, what ends first on top
     cdef list ready  # streams that were let go
     cdef list sleepers  # locks of threads that wait for others
     cdef list ops  # all work that has started
@@ -98,6 +100,8 @@ cdef class SimulatedDriver(Driver):
     cdef int wake_sleepers(self) except -1
     cdef int run_until(self, double time_s) except -1
     cdef int step(self) except -1
+    cdef int push_running(self, Stream lane) except -1
+    cdef Stream pop_first(self)
     cdef int finish(self, Stream lane, double at) except -1
     cdef int start(self, Stream lane, double at, int64_t cause) except -1
     cdef int give_stamps(self, Stream lane, double at) except -1
@@ -106,5 +110,6 @@ cdef class SimulatedDriver(Driver):
     cdef int wake(self, Stream lane) except -1
     cdef int settle(self, double at) except -1
 
+cdef bint ends_before(Stream lane, Stream other) noexcept
 cdef Op make_op(int kind)
 cdef int device_of(int64_t address) except -2

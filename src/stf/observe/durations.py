@@ -68,7 +68,7 @@ def nbytes_of(task: Any) -> int:
     """Return how many bytes the data of a task have."""
     total = 0
     for access in task.accesses:
-        layout = getattr(getattr(getattr(access, "data", None), "core", None), "layout", None)
+        layout = getattr(getattr(access, "core", None), "layout", None)  # a fill at first use has no handle
         if layout is not None:
             total += layout.nbytes
     return total

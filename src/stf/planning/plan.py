@@ -23,7 +23,7 @@ from stf.devices.hardware import KINDS, Model
 from stf.devices.spec import DeviceSpec, simulated
 from stf.errors import PlanError
 from stf.observe.units import format_bytes, format_duration
-from stf.planning.schedule import CAUSES, Span, Step, idle_of, is_copy, path_of, place_name, spread_of, steps_of
+from stf.planning.schedule import CAUSES, Span, Step, idle_of, path_of, place_name, spread_of, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +102,7 @@ class Plan(Shown, Foreseen):
     def __init__(self, run: Run, rehearsal: Rehearsal) -> None:
         driver, model = rehearsal.driver, run.model
         self._run = run
-        self._spans = [Span(*span) for span in driver.spans()]
+        self._driver = driver
         self._kinds = list(driver.kinds)
         self._model = model
         self.devices = f"{run.spec.count}x{run.spec.kind}"
@@ -111,10 +111,14 @@ class Plan(Shown, Foreseen):
         counts = driver.copy_counts()
         self.copies = {(place_name(s), place_name(t)): count for (s, t), (count, _) in sorted(counts.items())}
         self.bytes = {(place_name(s), place_name(t)): nbytes for (s, t), (_, nbytes) in sorted(counts.items())}
-        bodies = [(s.name, s.nbytes, self._kinds[s.device + 1]) for s in self._spans if not is_copy(s)]
-        self.tasks = len(bodies)
-        self.guessed = sum(key in model.guessed for key in bodies) if model.guessed else 0
-        self.scaled = sum(key in model.scaled for key in bodies) if model.scaled else 0
+        bodies = driver.body_counts()
+        self.tasks = sum(bodies.values())
+        self.guessed = sum(count for key, count in bodies.items() if key in model.guessed)
+        self.scaled = sum(count for key, count in bodies.items() if key in model.scaled)
+
+    @cached_property
+    def _spans(self) -> list[Span]:
+        return [Span(*span) for span in self._driver.spans()]
 
     @cached_property
     def _path(self) -> list[Any]:
