@@ -29,6 +29,7 @@ class GraphCore:
         self._params = {}
         self._in_kernels = []  # parameters that kernels take, as such or computed from them
         self._derived = []  # what else is computed from parameters
+        self._handed_out = None
 
     @cython.binding(True)
     def launch(self, data=None, /, **values):
@@ -97,6 +98,8 @@ class GraphCore:
         recording: Routine = self._recording  # which another thread may close
         if recording is None:
             self._must_be_recorded()
+        if self._handed_out is not None:
+            self._handed_out.wait()
         if values:
             for param in self._derived:  # before anything begins: what cannot be is no failure of a task
                 param.value_in(values)

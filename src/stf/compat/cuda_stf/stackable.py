@@ -268,7 +268,6 @@ class LaunchableGraphScope(Scope):
             super().__exit__(kind, error, trace)
         else:
             self._ctx._scopes.remove(self)
-            self._handles.close()
         self._block.close()
 
 
@@ -317,7 +316,6 @@ class LaunchableGraph:
         handles, self._handles = self._handles, None
         if handles is not None:
             self._ctx._graphs -= 1
-            handles.close()
             self._graph.close()
 
     def __enter__(self) -> LaunchableGraph:
@@ -329,4 +327,3 @@ class LaunchableGraph:
     def __del__(self) -> None:
         if self._handles is not None:
             self._ctx._graphs -= 1
-            self._handles.drop()  # a finalizer waits for nothing
