@@ -166,7 +166,10 @@ class ExecPlace(Shown):
         --------
         >>> stream = stf.exec_place.device(0).pick_stream()  # needs a GPU
         >>> with stf.context(devices="cuda:0") as ctx:
-        ...     ctx.task(stf.exec_place.cuda_stream(stream), ctx.logical_data(np.ones(4)).rw())(lambda x: x + 1)
+        ...     x = ctx.logical_data(np.ones(4))
+        ...     ctx.task(stf.exec_place.cuda_stream(stream), x.rw())(lambda x: x + 1)
+        ...     print(x.numpy())
+        [2. 2. 2. 2.]
         """
         from stf.places.stream_pools import pick_stream
 
