@@ -16,6 +16,7 @@ from helpers import ON_CUDA
 import stf
 import stf.compat.cuda_stf as cuda_stf
 from stf.contexts import callers
+from stf.places import stream_pools
 
 ROWS = [os.environ["STF_TEST_DEVICES"]] if ON_CUDA else ["cpu", "cpu:2"]
 
@@ -35,6 +36,7 @@ def nothing_is_left() -> None:
         from fakecuda import leaks
     except ImportError:
         return
+    stream_pools.forget()  # which the process would keep
     gc.collect()
     callers.shared.close()  # of contexts on callers' streams
     stf.context(devices="cuda:0").finalize()  # which frees what went after its driver

@@ -4,6 +4,8 @@
 # ruff: noqa: F821
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 PRELUDE = """
@@ -397,6 +399,77 @@ def test_the_option_is_checked(run):
             assert x.numpy().tolist() == [1.0] * 4
 
     run(body)
+
+
+def test_a_wait_for_the_bodies_of_a_device_can_be_interrupted(run):
+    def body():
+        import signal
+
+        latch, began = threading.Event(), threading.Event()
+
+        @stf.task
+        def wait(x: stf.ReadWrite):
+            began.set()
+            assert latch.wait(PATIENCE_S)
+            x += 1
+
+        with opened() as ctx:
+            x, y = ctx.logical_data(np.zeros(4)), ctx.logical_data(np.zeros(4))
+            wait.on(0)(x)
+            assert began.wait(PATIENCE_S)
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            threading.Timer(0.6, latch.set).start()
+            with pytest.raises(KeyboardInterrupt):
+                with ctx.task(stf.exec_place.device(0), y.rw()):  # after the body, whose thread waits
+                    raise AssertionError("the block has begun")
+            with ctx.task(stf.exec_place.device(0), y.rw()) as t:
+                t[0][:] += 1
+            assert x.numpy().tolist() == y.numpy().tolist() == [1.0] * 4
+        assert fakecuda.leaks() == {}
+
+    run(body)
+
+
+def test_a_fork_does_not_wait_for_threads_that_it_lacks(run):
+    def body():
+        ctx = opened()
+        x = ctx.logical_data(np.zeros(4))
+        for i in range(10):
+            add.on(i % 2)(x)
+        child = os.fork()
+        if child == 0:
+            try:
+                add.on(0)(x)
+            except stf.ContextClosedError as error:
+                os._exit(0 if "was forked" in str(error) else 2)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert x.numpy().tolist() == [10.0] * 4
+        ctx.finalize()
+
+    run(body)
+
+
+@pytest.mark.parametrize(("devices", "count"), [("cuda:0,1", 40), ("cuda:0,1,2,3", 40)])
+def test_random_programs_are_right(run, devices, count):
+    """Those of `tests/properties`, beside a model, with their order proven."""
+
+    def body():
+        import pathlib
+        import runpy
+        import sys
+
+        script = pathlib.Path(os.environ["SCRIPT"])
+        sys.path.insert(0, str(script.parent))
+        sys.argv = [str(script), "0", os.environ["COUNT"]]
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+        assert not ended.value.code, ended.value.code
+
+    script = Path(__file__).parents[1] / "properties" / "programs.py"
+    settings = {"STF_SUBMIT_THREADS": "1", "STF_TEST_DEVICES": devices, "FAKECUDA_DEVICES": "4", "FAKECUDA_SEED": "4"}
+    told = run(body, SCRIPT=str(script), COUNT=str(count), **settings)
+    assert f"{count} programs, 0 failed" in told
 
 
 @pytest.mark.thorough

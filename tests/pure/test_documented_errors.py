@@ -33,6 +33,7 @@ ELSEWHERE = {
     "Context.launch_kernel": {"TypeError"},
     "Context.logical_data": {"OverflowError"},
     "Context.parallel_for": {"ImportError"},
+    "TaskGraph.exec_handle": {"CaptureError", "DriverError"},
     "TaskGraph.handle": {"CaptureError"},
     "TaskGraph.launch": {"CaptureError"},
     "config.reload": {"ValueError"},
@@ -549,6 +550,11 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TaskStateError": lambda w: closed_graph(w).launch(),
     },
     "TaskGraph.handle": {"TaskStateError": lambda w: closed_graph(w).handle},
+    "TaskGraph.exec_handle": {"TaskStateError": lambda w: closed_graph(w).exec_handle},
+    "TaskGraph.stream": {
+        "TaskStateError": lambda w: closed_graph(w).stream,
+        "PlaceError": lambda w: graph_of(w).stream,
+    },
     "Context.graph_scope": {
         "TaskStateError": lambda w: in_block(w.ctx.graph_scope(), w.x.numpy),
         "ContextClosedError": lambda w: in_block(w.closed.graph_scope(), lambda: None),
@@ -636,11 +642,39 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TypeError": lambda w: stf.exec_place.n_devices("a"),
         "PlaceError": lambda w: stf.exec_place.n_devices(0),
     },
+    "exec_place.locality_domain_count": {
+        "TypeError": lambda w: stf.exec_place.locality_domain_count("a"),
+        "PlaceError": lambda w: stf.exec_place.locality_domain_count(99),
+    },
+    "exec_place.locality_domains": {
+        "TypeError": lambda w: stf.exec_place.locality_domains("a"),
+        "PlaceError": lambda w: stf.exec_place.locality_domains(99),
+        "ValueError": lambda w: stf.exec_place.locality_domains(0, "coarse"),
+    },
+    "exec_place.locality_domain": {
+        "TypeError": lambda w: stf.exec_place.locality_domain(0, "a"),
+        "PlaceError": lambda w: stf.exec_place.locality_domain(0, 1),
+        "ValueError": lambda w: stf.exec_place.locality_domain(0, 0, "coarse"),
+    },
+    "data_place.locality_domain": {
+        "TypeError": lambda w: stf.data_place.locality_domain("a", 0),
+        "PlaceError": lambda w: stf.data_place.locality_domain(0, 1),
+    },
+    "ExecPlace.pick_stream": {"PlaceError": lambda w: stf.exec_place.host().pick_stream()},
+    "ExecPlace.stream_pool": {
+        "PlaceError": lambda w: stf.exec_place.device(0).stream_pool(2),
+        "ValueError": lambda w: stf.exec_place.host().stream_pool(0),
+    },
     "exec_place.grid": {
         "TypeError": lambda w: stf.exec_place.grid([stf.exec_place.host()], partition=3),
         "PlaceError": lambda w: stf.exec_place.grid([]),
     },
     "ExecPlace.get_dim": {"IndexError": lambda w: stf.exec_place.host().get_dim(4)},
+    "Grid.pick_stream": {"PlaceError": lambda w: w.ctx.devices.pick_stream()},
+    "Grid.stream_pool": {
+        "PlaceError": lambda w: w.ctx.devices.stream_pool(2),
+        "ValueError": lambda w: w.ctx.devices.stream_pool(0),
+    },
     "Grid.get_dim": {"IndexError": lambda w: w.ctx.devices.get_dim(4)},
     "ExecPlace.reshape": {"PlaceError": lambda w: stf.exec_place.host().reshape(2)},
     "Grid.reshape": {

@@ -13,5 +13,6 @@ cdef class GraphCore:
     cdef public dict _params
     cdef public list _in_kernels
     cdef public list _derived
+    cdef public object _handed_out  # handles that the user launches it by; or None
     cdef public list _draws
     cdef Task launch_with(self, ContextCore context, object values, object rebinding=*)

@@ -31,6 +31,7 @@ class GraphCore:
         self._in_kernels = []  # parameters that kernels take, as such or computed from them
         self._draws = []  # parameters that are keys of random numbers, and the generators
         self._derived = []  # what else is computed from parameters
+        self._handed_out = None
 
     @cython.binding(True)
     def launch(self, data=None, /, **values):
@@ -110,6 +111,8 @@ class GraphCore:
             self._must_be_recorded()
         if self._draws:
             values = self.with_draws(values)
+        if self._handed_out is not None:
+            self._handed_out.wait()
         if values:
             for param in self._derived:  # before anything begins: what cannot be is no failure of a task
                 param.value_in(values)

@@ -14,12 +14,14 @@ from stf._recording.rebinding import Rebinding
 from stf._support import arguments
 from stf._support.completion import Shown
 from stf.data.composite import in_arrays
-from stf.errors import CaptureError, ContextClosedError, GraphClosedError, TaskStateError, not_copied
+from stf.errors import CaptureError, ContextClosedError, GraphClosedError, PlaceError, TaskStateError, not_copied
 from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, count_of, must_be_condition
 from stf.graphs.graph_scope import GraphScope
+from stf.graphs.handed_out import HandedOut
 from stf.graphs.launchable import GraphCore
 from stf.graphs.recorder import RecordingBuilder
 from stf.observe import html
+from stf.tasks.annotations import Stream
 from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore, Task
 from stf.values.conditions import Condition
@@ -223,13 +225,14 @@ class TaskGraph(Shown, GraphCore):
     [3. 3. 3.] steps 3
     """
 
-    _shown = ["close", "handle", "launch", "launches", "name", "nodes", "param"]
+    _shown = ["close", "exec_handle", "handle", "launch", "launches", "name", "nodes", "param", "stream"]
 
     def __init__(self, context: ContextCore, name: str) -> None:
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
         self._patience: float | None = None  # if others wait for its recording: how many seconds it waits for them
+        self._handed_out: HandedOut | None = None
         context._graphs[id(self)] = weakref.ref(self)
 
     def param(self, name: str, default: _T) -> _T:
@@ -445,6 +448,72 @@ class TaskGraph(Shown, GraphCore):
         except CaptureError as reason:
             raise CaptureError(f"graph '{self.name}' is no CUDA graph: {reason}") from None
 
+    @property
+    def exec_handle(self) -> int:
+        """The address of an executable CUDA graph (CUgraphExec) of `handle`: the same each time, while this lives.
+
+        Launch it on `stream`. What holds for launches of `handle` holds for these: stf does not see them. So `launch`
+        and `close` wait for that stream first. Wait for it yourself before other tasks use the data.
+
+        Raises
+        ------
+        TaskStateError
+            Nothing was recorded, or the graph is closed.
+        CaptureError
+            It is not one CUDA graph; the message says why.
+        DriverError
+            CUDA refuses to instantiate it.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...     g.launch()
+        ...     print(g.exec_handle == g.exec_handle != 0)
+        True
+        """
+        handle = self.handle
+        if self._handed_out is None:
+            self._handed_out = HandedOut()
+        return int(self._handed_out.executable_of(handle))
+
+    @property
+    def stream(self) -> Stream:
+        """A CUDA stream for launches of `exec_handle`: the same each time, and after all work submitted so far.
+
+        It has ``__cuda_stream__``, and ``int(g.stream)`` is its address. It is there until the graph is closed.
+
+        Raises
+        ------
+        TaskStateError
+            Nothing was recorded, or the graph is closed; or it is asked for inside a task or a recording.
+        PlaceError
+            The context is on a CPU.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cuda:0") as ctx:  # needs a GPU
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph()
+        ...     with g:
+        ...         ctx.fill(x, 1.0)
+        ...     print(int(g.stream) == int(g.stream) != 0)
+        True
+        """
+        self._must_be_recorded()
+        context = self._context
+        if not context.on_cuda:
+            raise PlaceError(
+                f"graph '{self.name}' is launched on no CUDA stream: its context is on a CPU; use launch()"
+            )
+        fence = int(context.fence())
+        if self._handed_out is None:
+            self._handed_out = HandedOut()
+        return Stream(repr(context), self._handed_out.stream_after(fence))
+
     def _must_be_recorded(self) -> None:
         if self._recording is None:
             self._must_not_be_closed()
@@ -475,7 +544,10 @@ class TaskGraph(Shown, GraphCore):
         if self._recorder is not None:
             raise TaskStateError(f"graph '{self.name}' is being recorded; close it afterwards")
         self._closed = True
+        handed_out, self._handed_out = self._handed_out, None
         recording, self._recording = self._recording, None
+        if handed_out is not None:
+            handed_out.close()
         if recording is not None:
             recording.close()
 

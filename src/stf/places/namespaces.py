@@ -8,6 +8,7 @@ from typing import Any
 from stf.devices.make import default_device_count
 from stf.errors import PlaceError
 from stf.places.composite import composite_place, replicated_place
+from stf.places.domains import domain_of, locality_domains
 from stf.places.foreign import context_place, green_place, stream_place
 from stf.places.partition import as_dims
 from stf.places.places import MOST_DEVICES, DataPlace, ExecPlace, Grid, as_exec_place, check_index, contexts
@@ -170,6 +171,74 @@ class exec_place:
         return green_place(context)
 
     @staticmethod
+    def locality_domain_count(device: int = 0) -> int:
+        """Return how many locality domains a device has: at least 1.
+
+        A domain is the part of a GPU that is near one half of its memory. No driver that stf knows tells them, so a
+        device is one domain.
+
+        Raises
+        ------
+        TypeError
+            It is no integer.
+        PlaceError
+            There is no such device.
+
+        Examples
+        --------
+        >>> stf.exec_place.locality_domain_count(0)
+        1
+        """
+        return len(locality_domains(device))
+
+    @staticmethod
+    def locality_domains(device: int = 0, sm_split: str = "backfill") -> Grid:
+        """Return the locality domains of a device as a grid: the whole device where the driver has none.
+
+        Parameters
+        ----------
+        device : int
+            Its number.
+        sm_split : str
+            What becomes of multiprocessors that do not divide evenly: ``"backfill"``, ``"aligned"`` or ``"fine"``.
+
+        Raises
+        ------
+        TypeError
+            `device` is no integer.
+        PlaceError
+            There is no such device.
+        ValueError
+            There is no such way to split.
+
+        Examples
+        --------
+        >>> stf.exec_place.locality_domains(0)
+        exec_place.grid([exec_place.device(0)], dims=(1,))
+        """
+        return Grid(locality_domains(device, sm_split))
+
+    @staticmethod
+    def locality_domain(device: int, index: int, sm_split: str = "backfill") -> ExecPlace:
+        """Return one locality domain of a device; `sm_split` as for `locality_domains`.
+
+        Raises
+        ------
+        TypeError
+            A number is no integer.
+        PlaceError
+            There is no such device, or it has no such domain.
+        ValueError
+            There is no such way to split.
+
+        Examples
+        --------
+        >>> stf.exec_place.locality_domain(0, 0)
+        exec_place.device(0)
+        """
+        return domain_of(device, index, sm_split)
+
+    @staticmethod
     def all_devices(partition: Any = None) -> Grid:
         """Return all devices of the context whose with-block this is, else of the default context.
 
@@ -284,6 +353,24 @@ class data_place:
         data_place.device(1)
         """
         return DataPlace("device", check_index(index))
+
+    @staticmethod
+    def locality_domain(device: int, index: int) -> DataPlace:
+        """Return the memory of a locality domain of a device: that of the device where the driver has no domains.
+
+        Raises
+        ------
+        TypeError
+            A number is no integer.
+        PlaceError
+            There is no such device, or it has no such domain.
+
+        Examples
+        --------
+        >>> stf.data_place.locality_domain(0, 0)
+        data_place.device(0)
+        """
+        return domain_of(device, index).affine_data_place
 
     @staticmethod
     def composite(grid: Grid, partition: Any = None) -> DataPlace:

@@ -139,7 +139,7 @@ class ExecPlace(Shown):
     """
 
     __slots__ = ("affine", "index", "kind")
-    _shown = ["affine_data_place", "attributes", "get_dim", "get_dims", "reshape"]
+    _shown = ["affine_data_place", "attributes", "get_dim", "get_dims", "pick_stream", "reshape", "stream_pool"]
 
     def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
         self.kind = kind
@@ -201,6 +201,66 @@ class ExecPlace(Shown):
         (1, 1)
         """
         return Grid([self]).reshape(*dims)
+
+    def pick_stream(self) -> Any:
+        """Return a CUDA stream of this place for work of yours: one of a few, in turn.
+
+        The process keeps them, so they outlive contexts. No context works on them; a place of one,
+        ``exec_place.cuda_stream(stream)``, lets a context do so.
+
+        Returns
+        -------
+        cuda.core.Stream
+            It does not wait for the default stream. Of a place that is a stream, that one.
+
+        Raises
+        ------
+        PlaceError
+            The place has no CUDA streams: it is on a CPU, or several places.
+
+        Examples
+        --------
+        >>> stream = stf.exec_place.device(0).pick_stream()  # needs a GPU
+        >>> with stf.context(devices="cuda:0") as ctx:
+        ...     x = ctx.logical_data(np.ones(4))
+        ...     ctx.task(stf.exec_place.cuda_stream(stream), x.rw())(lambda x: x + 1)
+        ...     print(x.numpy())
+        [2. 2. 2. 2.]
+        """
+        from stf.places.stream_pools import pick_stream
+
+        return pick_stream(self)
+
+    def stream_pool(self, n: int) -> tuple[Any, ...]:
+        """Return `n` CUDA streams of this place for work of yours: the same ones each time.
+
+        `pick_stream` gives the first of them. The process keeps them, so they outlive contexts.
+
+        Parameters
+        ----------
+        n : int
+            How many, from 1 to 1,024.
+
+        Returns
+        -------
+        tuple of cuda.core.Stream
+
+        Raises
+        ------
+        PlaceError
+            The place has no CUDA streams, or it is one stream.
+        ValueError
+            `n` is no such number.
+
+        Examples
+        --------
+        >>> pool = stf.exec_place.device(0).stream_pool(3)  # needs a GPU
+        >>> pool == stf.exec_place.device(0).stream_pool(3)
+        True
+        """
+        from stf.places.stream_pools import stream_pool
+
+        return stream_pool(self, n)
 
     @property
     def affine_data_place(self) -> DataPlace:
@@ -284,8 +344,10 @@ class Grid(ExecPlace):
         "get_dims",
         "owner",
         "parts",
+        "pick_stream",
         "reshape",
         "size",
+        "stream_pool",
         "with_partition",
     ]
 

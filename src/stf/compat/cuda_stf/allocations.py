@@ -10,7 +10,6 @@ import numpy as np
 
 from stf.compat.cuda_stf.machine import extents
 from stf.compat.cuda_stf.streams import get_stream_pointer
-from stf.devices.make import keep_current_context
 
 STREAMS_OF_A_PLACE = 4
 
@@ -75,22 +74,6 @@ def deallocate(ptr: int, nbytes: int, stream: Any) -> None:
         raise ValueError(f"nothing was allocated at {ptr:#x}, or it was given back already")
     if owner is not None:
         owner.close(get_stream_pointer(stream) or None)
-
-
-def new_stream(place: Any) -> Any:
-    """Return a new stream of a CUDA device, or of a CUDA context of the user's."""
-    pick = getattr(place, "pick_stream", None)
-    if pick is not None:
-        return pick()
-    from cuda.core import Device, StreamOptions
-
-    with keep_current_context():
-        context = getattr(place, "backing_context", None)
-        if context is not None and hasattr(context, "create_stream"):
-            return context.create_stream(StreamOptions(nonblocking=True))
-        device = Device(place.index if place.index >= 0 else None)
-        device.set_current()
-        return device.create_stream(options=StreamOptions(nonblocking=True))
 
 
 def stream_address(stream: Any) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import stf
 from stf.compat.cuda_stf import allocations
+from stf.compat.cuda_stf.allocations import STREAMS_OF_A_PLACE, stream_address
 from stf.compat.cuda_stf.errors import NoPlaceError, NotHereError
 from stf.compat.cuda_stf.machine import extents, is_on_cuda, known_device
 from stf.compat.cuda_stf.partitions import as_partition, partition_fn_blocked
@@ -371,23 +372,24 @@ class data_place:
 
 
 class exec_place_resources:
-    """Streams of places, which live as long as this."""
+    """Whose turn it is among the streams of places, which the process keeps; some are for computation."""
 
-    __slots__ = ("_made", "_turns")
+    __slots__ = ("_turns",)
 
     def __init__(self) -> None:
-        self._made: dict[Any, list[Any]] = {}
         self._turns: dict[Any, int] = {}
 
     def _stream(self, place: Any, for_computation: bool) -> CudaStream:
         if place.kind == "host" or not is_on_cuda():
             return NO_STREAM
+        if place.size > 1:
+            place = stf.exec_place.current_device()
+        if place.kind == "cuda_stream":
+            return CudaStream(stream_address(place.pick_stream()))
         key = place, for_computation
-        pool = self._made.setdefault(key, [])
-        if len(pool) < allocations.STREAMS_OF_A_PLACE:
-            pool.append(allocations.new_stream(place))
+        pool = place.stream_pool(2 * STREAMS_OF_A_PLACE)[:: 1 if for_computation else -1]  # from either end
         turn = self._turns[key] = self._turns.get(key, -1) + 1
-        return CudaStream(allocations.stream_address(pool[turn % len(pool)]))
+        return CudaStream(stream_address(pool[turn % STREAMS_OF_A_PLACE]))
 
 
 class async_resources:
@@ -469,8 +471,7 @@ def split(sms: int, count: int | None, dev_id: int) -> list[Any]:
 def domains_of(dev_id: int) -> list[Any]:
     """Return the domains of a device, as stf has them; the whole device where it has none."""
     number = known_device(dev_id)
-    ask = getattr(stf.exec_place, "locality_domains", None)
-    return [stf.exec_place.device(number)] if ask is None else list(ask(number))
+    return list(stf.exec_place.locality_domains(number))
 
 
 def locality_domain_count(dev_id: int = 0) -> int:

@@ -249,7 +249,6 @@ class LaunchableGraphScope(Launchable, Scope):
             super().__exit__(kind, error, trace)
         else:
             self._ctx._scopes.remove(self)
-            self._handles.close()
         self._block.close()
 
 
@@ -279,7 +278,6 @@ class LaunchableGraph(Launchable):
         handles, self._handles = self._handles, None
         if handles is not None:
             self._ctx._graphs -= 1
-            handles.close()
             self._graph.close()
 
     def __enter__(self) -> LaunchableGraph:
@@ -291,4 +289,3 @@ class LaunchableGraph(Launchable):
     def __del__(self) -> None:
         if self._handles is not None:
             self._ctx._graphs -= 1
-            self._handles.drop()  # a finalizer waits for nothing

@@ -1,0 +1,135 @@
+"""CUDA streams of places, for work of the user's: one pool for each place, which the process keeps.
+
+Contexts have streams of their own, which nobody else may use while they live. These here belong to no context, so they
+outlive them. A place of such a stream (`exec_place.cuda_stream`) lends it to a context.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from stf._support.arguments import is_integer
+from stf.devices.make import configured_devices, cuda_current, keep_current_context
+from stf.errors import PlaceError
+
+__all__ = ["pick_stream", "stream_pool"]
+
+STREAMS_OF_A_PLACE = 4  # that are picked in turn
+MOST_STREAMS = 1024  # of a pool
+
+
+class Pool:
+    """The streams of one place, and whose turn it is."""
+
+    def __init__(self) -> None:
+        self.streams: list[Any] = []
+        self.turn = 0
+
+
+_pools: dict[Any, Pool] = {}
+_lock = threading.Lock()
+
+
+def pick_stream(place: Any) -> Any:
+    """Return one of the streams of a place, in turn."""
+    place = single(place)
+    if place.kind == "cuda_stream":
+        return own_stream(place)
+    with _lock:
+        pool = pool_of(place, STREAMS_OF_A_PLACE)
+        pool.turn += 1
+        return pool.streams[(pool.turn - 1) % STREAMS_OF_A_PLACE]
+
+
+def stream_pool(place: Any, n: int) -> tuple[Any, ...]:
+    """Return the first `n` streams of a place."""
+    if not is_integer(n) or not 1 <= n <= MOST_STREAMS:
+        raise ValueError(f"a pool has from 1 to {MOST_STREAMS} streams, got {n!r}")
+    place = single(place)
+    if place.kind == "cuda_stream":
+        if n > 1:
+            raise PlaceError(f"{place!r} is one stream, and {n} were asked for; ask its device for streams")
+        return (own_stream(place),)
+    with _lock:
+        return tuple(pool_of(place, int(n)).streams[:n])
+
+
+def single(place: Any) -> Any:
+    """Return the only place of a grid of one; else what is given."""
+    return place[0] if place.kind == "grid" and place.size == 1 else place
+
+
+def own_stream(place: Any) -> Any:
+    """Return a place that is a stream as a stream of cuda.core; it keeps what the user gave alive."""
+    from cuda.core import Stream
+
+    return place.owner if isinstance(place.owner, Stream) else Stream.from_handle(place.handle)
+
+
+def pool_of(place: Any, n: int) -> Pool:
+    """Return the pool of a place, with at least so many streams; under the lock."""
+    must_have_streams(place)
+    ordinal = cuda_current() if place.kind == "current_device" else place.index
+    key = place if place.kind == "context" else ("device", max(ordinal, 0))
+    pool = _pools.setdefault(key, Pool())
+    while len(pool.streams) < n:
+        pool.streams.append(make_stream(place, max(ordinal, 0)))
+    return pool
+
+
+def make_stream(place: Any, ordinal: int) -> Any:
+    """Return a new stream of a device, or in a CUDA context of the user's; it waits for no default stream."""
+    from cuda.core import Device, StreamOptions
+
+    options = StreamOptions(nonblocking=True)
+    with keep_current_context():
+        owner: Any = getattr(place, "owner", None)
+        if hasattr(owner, "create_stream"):
+            return owner.create_stream(options)
+        if place.kind == "context":
+            return stream_in(place.handle)
+        device = Device(ordinal)
+        device.set_current()
+        return device.create_stream(options=options)
+
+
+def stream_in(context: int) -> Any:
+    """Return a new stream in a CUDA context that is given by its address; it lives to the end of the process."""
+    from cuda.bindings import driver
+    from cuda.core import Stream
+
+    stream: Any = None
+    code = driver.cuCtxSetCurrent(context)[0]
+    if int(code) == 0:
+        code, stream = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+    if int(code) != 0:
+        raise PlaceError(f"CUDA makes no stream in the context {context:#x} ({code.name}); give one that is alive")
+    return Stream.from_handle(int(stream))
+
+
+def must_have_streams(place: Any) -> None:
+    """Raise PlaceError for a place that has no CUDA streams of its own."""
+    if place.kind == "grid":
+        raise PlaceError(f"{place!r} has streams at each of its places; ask one of them, grid[i]")
+    if place.kind == "auto":
+        raise PlaceError("exec_place.auto() is no place yet, so it has no streams; ask exec_place.device(i)")
+    spec = configured_devices()
+    if place.kind == "host" or (place.kind != "context" and spec.driver != "cuda"):
+        raise PlaceError(
+            f"{place!r} is on a CPU, which has no CUDA streams; bodies run there when their data are ready"
+        )
+    if place.kind == "device" and place.index not in spec.numbers:
+        raise PlaceError(f"{place!r} is not there, so it has no streams; there is {spec.text}")
+
+
+def forget() -> None:
+    """Let the streams go: in the child of a fork the parent's are not to be used, and tests leave nothing behind."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forget)
