@@ -588,7 +588,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
             "TypeError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight="2"),
             "ValueError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight=-1),
         }
-        for rule in ("eft", "owner")
+        for rule in ("eft", "owner", "planned")
     },
     "exec_place.n_devices": {
         "TypeError": lambda w: stf.exec_place.n_devices("a"),

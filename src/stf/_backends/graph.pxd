@@ -3,7 +3,7 @@ from stf._port.events cimport EventSet, LANE_SHIFT
 from stf._port.replicas cimport Replica
 from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
 from stf._port.callers cimport Callers
-from stf._port.port cimport Port
+from stf._port.port cimport COMPUTE, IN_ORDER, Port
 from stf._port.recording_port cimport RecordingPort
 from stf._support.untracked cimport untrack_tuple
 
@@ -14,6 +14,8 @@ cdef class GraphBackend(RecordingPort):
     cdef list slots
     cdef Numbers spare
     cdef dict chains
+    cdef dict ordered  # by place: the last node of those that follow each other
+    cdef dict ordered_slots  # by slot: the place of such a node that is open
     cdef CaptureChain chain_for(self, OpenNode node)
     cpdef int64_t node_of(self, int64_t event) except -1
     cdef int come_after(self, OpenNode node, EventSet waits) except -1

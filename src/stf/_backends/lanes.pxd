@@ -4,10 +4,10 @@ from libc.string cimport memset
 from stf._port.events cimport EventSet, LANE_SHIFT
 from stf._port.links cimport Links
 from stf._port.replicas cimport Replica
-from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING
+from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, IN_ORDER, OUTSIDE, WAITING
 
 cdef enum:
-    KINDS = 6
+    KINDS = 7
 
 cdef class Lane:
     cdef readonly int index  # among the lanes of its port; its slot, while one is open

@@ -106,7 +106,7 @@ class LanePort(Port):
         width: cython.int = self.widths[place]
         if kind in (COPY_IN, COPY_OUT):
             width = self.copy_width
-        elif kind == HOST and place != 0:
+        elif (kind == HOST and place != 0) or kind == IN_ORDER:
             width = 1
         elif kind >= OUTSIDE:  # of two events on a lane the later would cover the earlier, and hold it up
             width = NO_BOUND

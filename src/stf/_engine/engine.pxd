@@ -8,7 +8,7 @@ from stf._engine.scope cimport Gathering, Scope
 from stf._engine.state cimport EngineState
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Layout, Replica, FreeLists, home_of
 from stf._port.place cimport Place
-from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, Port
+from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, HOST, IN_ORDER, Port
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.task cimport ENDED, GATHERED, NEW, OPEN, RECORDED, KindCounts, TaskCore, note_reader
 

@@ -13,6 +13,7 @@ cdef enum:
     HOST = 3
     OUTSIDE = 4  # of events that others complete
     WAITING = 5  # of what waits for these, so that nothing else waits behind it
+    IN_ORDER = 6  # of what was planned: one after the other, as it is submitted
 
 cdef class Port:
     cdef readonly str name

@@ -169,6 +169,7 @@ def where_code(context: Placed, where: Any) -> int:
     if not isinstance(where, DataHandle):
         return place_code(context, where)
     check_mine(context.engine, where)
+    where.core.engine.submit_held()
     valid = [r.place for r in where.core.version.replicas if r.state]
     if where.core.token or not valid:
         return current_place_code(context)

@@ -10,7 +10,7 @@ from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Names, Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
-from stf.tasks.placing cimport place_as_function, settle
+from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
@@ -88,6 +88,7 @@ cdef class TaskFunction:
     cdef object context_of(self, list values)
     cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
+    cdef int go_on(self, Task task, object fn, list values, dict shapes, bint was_held) except -1
     cdef TaskFunction for_accesses(self, list values)
     cdef object with_globals(self, object fn)
     cdef tuple accesses_of(self, list values)
@@ -109,6 +110,12 @@ cdef list arrays_from(TaskCore task, int first, int count, object lib)
 cdef bint gives_accesses(list parameters, list values) except -1
 cdef bint is_plain(object value) except -1
 cdef int check_params(Engine engine, list values, list kinds) except -1
+
+cdef class HeldCall:
+    cdef TaskFunction function
+    cdef object fn
+    cdef list values
+    cdef dict shapes
 
 cdef class BoundTaskFunction:
     cdef readonly TaskFunction function

@@ -223,10 +223,20 @@ class TaskFunction:
         if len(values) > self.accessed or shapes is not None:
             check_params(engine, values, self.kinds)
             self.refuse_arrays(task, values)
+        if task.where < 0:
+            call: HeldCall = HeldCall.__new__(HeldCall)
+            call.function, call.values, call.shapes = self, values, shapes
+            call.fn = self.with_globals(fn) if self.reads else fn
+            return hold(task, call)
+        return self.go_on(task, fn, values, shapes, False)
+
+    def go_on(self, task, fn, values, shapes, was_held):
+        """Begin a task whose place is settled, and submit its body; one that `was_held` has the variables it reads."""
         body = None
+        engine = cython.cast("Engine", task.engine)
         try:
             begin_body(task, fn if self.movable else None)
-            if self.reads and not task.runs_in_call:
+            if self.reads and not was_held and not task.runs_in_call:
                 fn = self.with_globals(fn)
             argument_sources = None if not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
@@ -573,7 +583,7 @@ class TaskFunction:
         task.context = owner
         task.engine = owner.engine
         place_as_function(task, owner, self.where, self.is_fixed)
-        if task.where < 0:
+        if task.where < 0 and not can_be_held(task):
             settle(task)
         return 0
 
@@ -744,6 +754,15 @@ def refuse_container(task_name, parameter_name):
         f"parameter '{parameter_name}' of task '{task_name}' holds several data, and JAX arrays are written by what "
         "the body returns; pass each as a parameter of its own"
     )
+
+
+@cython.final
+@cython.cclass
+class HeldCall:
+    """The rest of a call whose task is held until it is planned."""
+
+    def __call__(self, task):
+        self.function.go_on(task, self.fn, self.values, self.shapes, True)
 
 
 class BoundTaskFunction:

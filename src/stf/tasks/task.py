@@ -223,7 +223,7 @@ class Task(TaskCore):
 
     def must_be_new(self, what):
         """Raise unless the task has not started."""
-        if self.state != NEW:
+        if self.state != NEW or self.is_held:
             state = "ended" if self.state == ENDED else "started"
             raise TaskStateError(f"{what} on task {self.label()}, which has {state}")
 
@@ -231,7 +231,7 @@ class Task(TaskCore):
 
     def open(self):
         """Begin, and wait for the inputs where the body runs in place."""
-        if self.state != NEW:
+        if self.state != NEW or self.is_held:
             self.must_be_new("start")
         self.warns_if_unused = False
         if self.where < 0:
@@ -611,6 +611,8 @@ class Task(TaskCore):
     @property
     def place(self):
         """Where the task runs."""
+        if self.is_held:
+            self.engine.submit_held()
         engine = cython.cast(Engine, self.engine)
         return exec_place_of(engine, self.where)
 
