@@ -600,6 +600,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
     "ExecPlace.get_dim": {"IndexError": lambda w: stf.exec_place.host().get_dim(4)},
     "Grid.get_dim": {"IndexError": lambda w: w.ctx.devices.get_dim(4)},
+    "ExecPlace.priorities": {"PlaceError": lambda w: stf.exec_place.device(0).priorities},
     "ExecPlace.reshape": {"PlaceError": lambda w: stf.exec_place.host().reshape(2)},
     "Grid.reshape": {
         "PlaceError": lambda w: w.ctx.devices.reshape(3),

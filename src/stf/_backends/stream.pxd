@@ -16,7 +16,7 @@ cdef class StreamBackend(LanePort):
     cdef int staged
     cdef int lend(self, bint captured, int staged) except -1
     cdef int make_lane(self, Lane lane) except -1
-    cdef int make_stream(self, int place) except -1
+    cdef int make_stream(self, int place, int priority=*) except -1
     cdef int device_at(self, int place) except -1
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
@@ -49,6 +49,7 @@ cdef class StreamBackend(LanePort):
     cdef int alloc(self, int slot, Replica replica) except -1
     cdef int64_t free(self, Replica replica, EventSet waits, bint want_event) except -1
     cdef bint wait(self, EventSet events, double timeout_s) except -1
+    cpdef tuple priorities(self, int place)
     cpdef object fault(self)
     cpdef object look(self)
     cpdef int drain(self, int slot) except -1

@@ -74,8 +74,8 @@ class Driver:
         It has `record_lazy` and `commit`.
     """
 
-    def stream_create(self, device):
-        """Make a stream of `device`; return its number."""
+    def stream_create(self, device, priority=0):
+        """Make a stream of `device`, of a priority that this has; return its number."""
         raise NotImplementedError
 
     def stream_adopt(self, device, pointer):
@@ -298,6 +298,10 @@ class Driver:
     def link(self, source, target):
         """Return the `Link` for copies from a device to another one, by its class or as it was measured."""
         return SAME_PLACE if source == target else MEMORY
+
+    def priorities(self, device):
+        """Return the lowest and the highest priority of streams of a device; a smaller number is a higher one."""
+        return 0, 0
 
     def kind(self, device):
         """Return the kind of a device; bodies take as long on another one of the same kind."""

@@ -216,7 +216,7 @@ class SimulatedDriver(Driver):
 
     # -- streams and events ------------------------------------------------------------------------------------
 
-    def stream_create(self, device):
+    def stream_create(self, device, priority=0):
         self.gate.enter()
         try:
             index = self.spare.pop() if self.spare else len(self.streams)

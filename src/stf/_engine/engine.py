@@ -468,6 +468,7 @@ class Engine(EngineState):
         task.id = self.next_task + 1
         self.port.rewrites = rewrites
         self.port.rewritten = rewritten
+        self.port.priority = task.priority
         kind: cython.int = IN_ORDER if task.keeps_order else COMPUTE
         task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else kind)
         self.next_task += 1

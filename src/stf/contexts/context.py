@@ -27,6 +27,7 @@ from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.interop.libraries import check_library
+from stf.placement.decisions import decisions_for
 from stf.placement.model import Placement
 from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
@@ -344,7 +345,10 @@ class Context(Shown, ContextCore):
         if self._spec.count > 1:
             known = self._driver.model if self._driver.values is not None else arguments.model_of(rule)
             timings = None if self._durations is None else self._durations.timings
-            model = Placement(self.engine, self._spec.count, rule, known, timings)
+            owner = "cuda" if self.on_cuda else self._driver  # whose devices are the same in all contexts
+            devices = [(owner, number) for number in self._spec.numbers]
+            decisions = decisions_for(config.placement)
+            model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions)
             self.choose_places(model, place is not None and is_auto(place))
             if rule.window and self._caller is None:
                 self.hold_tasks(Window(self.engine, self.placement, rule.window))

@@ -147,6 +147,8 @@ def close(context: ContextCore) -> None:
             context._caller.filling.end()
         context._caller = context._caller._replace(owner=None, filling=None)
     write_pictures(context)
+    if context.placement is not None:
+        context.placement.end()
     tell_idle_devices(context)
 
 

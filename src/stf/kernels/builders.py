@@ -121,6 +121,7 @@ class KernelBuilder:
             )
             own.task.warns_if_unused = False
             own.task.kind = self.task.kind
+            own.task.priority = self.task.priority
             found.append(own.on(place))
         first: KernelBuilder = found[0]
         self.task = first.task  # so that this builder, too, has run its body
@@ -147,6 +148,7 @@ class KernelBuilder:
                 self.task.context, self.construct, over, arguments, self.extra, self.task.symbol
             )
             own.task.warns_if_unused = False
+            own.task.priority = self.task.priority
             if number == 0:
                 own.task = self.task  # so that this builder, too, has run its body
             found.append(own.on(place))

@@ -8,7 +8,7 @@ from stf._engine.task cimport ENDED, NEW, OPEN, TaskCore
 from stf._port.late_values cimport Asked
 from stf._port.recording_port cimport RecordingPort
 from stf.kernels.arguments cimport Kernel, LaunchBlock, give_block, put_described_value, put_number, put_value, take_block
-from stf.tasks.placing cimport can_be_held, hold, place_at, settle
+from stf.tasks.placing cimport can_be_held, hold, place_at, settle, take_back_place
 from stf.tasks.views cimport reach_all
 from stf.tasks.task cimport ContextCore, Task
 

@@ -132,8 +132,13 @@ def go_on(task, kernel, config, args, symbol):
 def launch_alone(task, mine, shape, args):
     """Submit a task that has not begun as one launch with these arguments, among them its accesses."""
     engine: Engine = task.engine
-    if not outcomes.begins(engine, task):
-        return 0
+    try:
+        if not outcomes.begins(engine, task):
+            take_back_place(task)
+            return 0
+    except BaseException:
+        take_back_place(task)
+        raise
     try:
         pending: cython.bint = engine.pending() != 0
         special: cython.bint = shape.extras is not None or mine.cooperative

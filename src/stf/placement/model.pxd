@@ -33,6 +33,10 @@ cdef struct Run:
     double seconds
     bint is_known
 
+cdef class Load:
+    cdef object __weakref__
+    cdef public double free  # when the device is done with what all contexts gave it
+
 cdef class Forecast:
     cdef double* at  # when the content is there, by data place; below 0 where that is not known
     cdef double written  # when the last writer ends,
@@ -65,6 +69,12 @@ cdef class Placement:
     cdef double after  # when the tasks are done that it comes after, wherever it runs
     cdef double total  # bytes
     cdef double start, finish, moves, moved, evicted  # at the place that was looked at last
+    cdef list loads  # by place: what this context and others gave to the device
+    cdef object decisions  # of an earlier run, that are repeated, or of this one; or None
+    cdef int64_t number  # of the task that got one last
+    cdef int64_t last  # the number of the task that was committed last,
+    cdef int last_place  # where,
+    cdef double last_free, last_arrived  # and the clock there before
     cdef int64_t plan  # the number of the plan that is being made; 0 for none
     cdef int64_t plans  # how many were made
     cpdef int choose(self, TaskCore task, object context) except -1
@@ -81,6 +91,10 @@ cdef class Placement:
     cdef int earliest(self, TaskCore task) except -1
     cdef int commit(self, TaskCore task, int place) except -1
     cdef list candidates(self, TaskCore task)
+    cdef int take_loads(self) except -1
+    cdef int repeated(self, TaskCore task) except -1
+    cpdef int number_task(self, TaskCore task) except -1
+    cpdef int take_back(self, TaskCore task) except -1
     cpdef int settle_clocks(self) except -1
     cdef int settle_on(self, TaskCore task, int place) except -1
     cdef Forecast planned_forecast(self, Version version)

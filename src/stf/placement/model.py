@@ -26,6 +26,8 @@ tell nobody. Their time on a place is not counted.
 
 from __future__ import annotations
 
+import weakref
+
 import cython
 
 from stf._engine.access import Access, Data
@@ -48,6 +50,25 @@ SUBMISSION: cython.double = 20e-6  # seconds of a task of which nothing is known
 SPEED_OF_MEMORY: cython.double = 0.7 * 2e10  # of emulated devices,
 SPEED_OF_GPU: cython.double = 0.7 * 2e12  # and of others
 TIE: cython.double = 1e-12  # seconds
+
+
+@cython.final
+@cython.cclass
+class Load:
+    """When a device is done with what all contexts of this process gave it, as their models have it."""
+
+
+loads: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by the device
+
+
+def load_of(device):
+    """Return the load of a device, which all who know it share."""
+    found = loads.get(device)
+    if found is None:
+        found = loads[device] = Load()
+        if not cython.compiled:
+            found.free = 0.0
+    return found
 
 
 @cython.final
@@ -92,9 +113,13 @@ class Placement:
         engine, and times are learnt.
     timings : Timings, optional
         Where times are kept, if somebody keeps them already.
+    devices : sequence, optional
+        What the devices are known by in this process, so that contexts see each other's load.
+    decisions : Decisions, optional
+        Of an earlier run, to be repeated; or where those of this one are kept.
     """
 
-    def __init__(self, engine, count, rule, model=None, timings=None):
+    def __init__(self, engine, count, rule, model=None, timings=None, devices=None, decisions=None):
         source: cython.int
         number: cython.int
         self.engine, self.count, self.rule = engine, count, rule
@@ -130,6 +155,8 @@ class Placement:
                 self.ways[source * self.width + number].latency = latency_s
                 self.ways[source * self.width + number].per_byte = 1 / bytes_per_s
         self.timings = [None] * len(self.kinds)
+        self.loads = [Load(), *map(load_of, devices or [object() for _ in range(count)])]
+        self.decisions, self.number, self.last = decisions, 0, 0
         self.room = 0
         self.reserve(8)
 
@@ -160,9 +187,14 @@ class Placement:
 
     def choose(self, task, context):
         """Return the place of a task whose accesses are known; the model goes on as if the task ran there."""
+        place: cython.int
+        self.number_task(task)
+        self.take_loads()
         self.look(task)
-        if self.function is None:
-            place: cython.int = self.earliest(task)
+        if self.decisions is not None and (place := self.repeated(task)) != 0:
+            pass
+        elif self.function is None:
+            place = self.earliest(task)
         else:
             place = ask(self.function, task, context, self.candidates(task))
             self.look(task)  # the user's function may have submitted tasks
@@ -171,10 +203,38 @@ class Placement:
 
     def settle_on(self, task, place):
         """Let the task that was looked at be measured, if it is due, and remember why it is at a place."""
+        if self.decisions is not None:
+            self.decisions.note(task.placed, task, place)
         timing: Timing = self.timings[self.clocks[place].kind]
         task.choice = timing if not self.is_observed and timing.is_due() else None
         if self.engine.observer is not None:
             task.choice = Choice(place, self.candidates(task), self.rule.describe(), self.names, task.choice)
+        return 0
+
+    def number_task(self, task):
+        """Give a task its number among those whose place is chosen, in the order of submission."""
+        self.number += 1
+        task.placed = self.number
+        return 0
+
+    def repeated(self, task):
+        """Return the place that an earlier run chose; 0 where none is repeated."""
+        return self.decisions.place_of(task.placed, task, self.count)
+
+    def take_loads(self):
+        """Know what other contexts have given to the devices."""
+        place: cython.int
+        for place in range(1, self.width):
+            self.clocks[place].free = cython.cast(Load, self.loads[place]).free
+        return 0
+
+    def take_back(self, task):
+        """Let the last task that was placed count for nothing: it did not begin."""
+        if task.placed and task.placed == self.last:
+            self.clocks[self.last_place].free = self.last_free
+            self.clocks[self.clocks[self.last_place].memory].arrived = self.last_arrived
+            cython.cast(Load, self.loads[self.last_place]).free = self.last_free
+            self.last = 0
         return 0
 
     # -- the task ------------------------------------------------------------------------------------------------
@@ -367,9 +427,11 @@ class Placement:
         """Let the task run at a place, in the model; return that."""
         i: cython.int
         q: cython.int
+        self.last, self.last_place, self.last_free = task.placed, place, self.clocks[place].free
+        self.last_arrived = self.clocks[self.clocks[place].memory].arrived
         finish: cython.double = max(self.clocks[place].free, self.after, self.bring(place, task))
         finish += self.runs[self.clocks[place].kind].seconds
-        self.clocks[place].free = finish
+        self.clocks[place].free = cython.cast(Load, self.loads[place]).free = finish
         for i in range(self.size):
             access = cython.cast(Access, task.accesses[i])
             forecast = forecast_of(version_at(access.core), self.width)
@@ -439,14 +501,25 @@ class Placement:
             )
         return found
 
+    def end(self):
+        """Let others know that nothing is left to do here, and write what was chosen where that is wanted."""
+        self.settle_clocks()
+        if self.decisions is not None:
+            self.decisions.write()
+
     def settle_clocks(self):
         """Let all places be as late: the host has waited for everything."""
         place: cython.int
         latest: cython.double = 0.0
         for place in range(self.width):
             latest = max(latest, self.clocks[place].free, self.clocks[place].arrived)
+        self.take_loads()
+        for place in range(self.width):
+            latest = max(latest, self.clocks[place].free)
         for place in range(self.width):
             self.clocks[place].free = self.clocks[place].arrived = latest
+            cython.cast(Load, self.loads[place]).free = latest
+        self.last = 0
         return 0
 
 

@@ -69,6 +69,7 @@ def plan(placement, tasks, count):
     ranked: list = by_rank(ranks)
     placement.plans += 1
     placement.plan = placement.plans
+    placement.take_loads()
     try:
         while len(order) < count:
             if next == len(order):  # all of one rank were placed
@@ -79,7 +80,8 @@ def plan(placement, tasks, count):
             order.append(index)
             task = cython.cast(TaskCore, tasks[index])
             placement.look(task)
-            place = placement.earliest(task)
+            if placement.decisions is None or (place := placement.repeated(task)) == 0:
+                place = placement.earliest(task)
             placement.settle_on(task, place)
             run = placement.runs[placement.clocks[place].kind]
             task.keeps_order = run.is_known and run.seconds > LONG_S

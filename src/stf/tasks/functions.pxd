@@ -62,6 +62,7 @@ cdef class TaskFunction:
     cdef object arrays_of
     cdef object library  # of its arrays: `arrays_of`, or the only one that annotations name
     cdef object where
+    cdef readonly int priority  # of its tasks
     cdef bint is_fixed  # `where` is a number or the host, which contexts know
     cdef dict variants  # the same function elsewhere, by such a place
     cdef bint in_graphs

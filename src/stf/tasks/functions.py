@@ -12,7 +12,7 @@ import cython
 
 from stf._engine import host_waits, outcomes
 from stf._engine.access import accumulate_access
-from stf._support.arguments import name_of, refuse_generator
+from stf._support.arguments import name_of, priority_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
@@ -21,6 +21,7 @@ from stf.tasks.annotations import inject
 from stf.tasks.closures import check_globals
 from stf.tasks.elements import wrong_elements
 from stf.tasks.new_data import results_of
+from stf.tasks.not_accesses import refuse_container, remedy_for
 from stf.tasks.parameters import is_access, mode_of_accesses, modes_in, read_annotation
 from stf.values.conditions import Expression
 from stf.values.containers import data_in, is_container, is_object_of_data, items_of, split
@@ -71,6 +72,7 @@ class TaskFunction:
         self.is_checked = False
         self.spare = self.variants = None
         self.is_fixed = False
+        self.priority = 0
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
@@ -135,6 +137,12 @@ class TaskFunction:
         copy.symbol = name_of(symbol)
         return copy
 
+    def with_priority(self, priority):
+        """Return the same function whose tasks have a priority; see `Context.task`."""
+        copy: TaskFunction = self.copy()
+        copy.priority = priority_of(priority)
+        return copy
+
     def copy(self):
         copy: TaskFunction = TaskFunction.__new__(TaskFunction)
         copy.fn = self.fn
@@ -142,6 +150,7 @@ class TaskFunction:
         copy.arrays_of, copy.library = self.arrays_of, self.library
         copy.where = self.where
         copy.is_fixed = self.is_fixed
+        copy.priority = self.priority
         copy.in_graphs = self.in_graphs
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
         copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
@@ -583,6 +592,7 @@ class TaskFunction:
         task.context = owner
         task.engine = owner.engine
         place_as_function(task, owner, self.where, self.is_fixed)
+        task.priority = self.priority
         if task.where < 0 and not can_be_held(task):
             settle(task)
         return 0
@@ -647,7 +657,7 @@ class TaskFunction:
         return [bound.arguments.get(p.name) for p in self.parameters[: self.given]]
 
     def __dir__(self):
-        return ["named", "on", "symbol"]
+        return ["named", "on", "symbol", "with_priority"]
 
     def __repr__(self):
         return f"<stf.task {self.symbol}>"
@@ -720,13 +730,6 @@ def is_plain(value):
     return not (isinstance(value, (DataHandle, Access, Expression)) or hasattr(value, "expand_mode"))
 
 
-def remedy_for(value):
-    """Return what to do about data where a parameter has no access mode."""
-    if isinstance(value, Expression):
-        return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
-    return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"
-
-
 def check_params(engine, values, kinds):
     """Raise for parameters of a graph among a task's arguments where no graph is, or where they are hidden."""
     i: cython.int
@@ -746,14 +749,6 @@ def check_params(engine, values, kinds):
             if engine.scope.patient:
                 refuse_reachable(values[i])
     return 0
-
-
-def refuse_container(task_name, parameter_name):
-    """Raise for several data in one parameter that JAX arrays are to be written through."""
-    raise TypeError(
-        f"parameter '{parameter_name}' of task '{task_name}' holds several data, and JAX arrays are written by what "
-        "the body returns; pass each as a parameter of its own"
-    )
 
 
 @cython.final
@@ -794,6 +789,10 @@ class BoundTaskFunction:
     def named(self, symbol):
         """Return the same method whose tasks are called `symbol`."""
         return BoundTaskFunction(self.function.named(symbol), self.instance)
+
+    def with_priority(self, priority):
+        """Return the same method whose tasks have a priority."""
+        return BoundTaskFunction(self.function.with_priority(priority), self.instance)
 
     def __getattr__(self, name):
         return getattr(self.function, name)

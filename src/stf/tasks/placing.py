@@ -101,6 +101,13 @@ def hold(task, submit):
     return 0
 
 
+def take_back_place(task):
+    """Let a task that could not begin count for nothing where places are chosen."""
+    if task.placed and task.context is not None:
+        cython.cast(PlacingContext, task.context).placement.take_back(task)
+    return 0
+
+
 def place_as_planned(task, place):
     """Let a task that was held begin at a place of the engine's."""
     task.is_held = False

@@ -197,6 +197,7 @@ def take_back(task):
     engine = cython.cast("Engine", task.engine)
     if task.state == OPEN:
         engine.withdraw(task)
+    take_back_place(task)
     return 0
 
 

@@ -97,6 +97,7 @@ class Window:
 
     def hold(self, task: Any, submit: Callable[[Any], object]) -> None:
         """Hold a task; ``submit(task)`` is the rest of its call, once it has a place."""
+        self.placement.number_task(task)
         held = Held(task, submit, variables_here())
         if self.records_here():
             self.recorded.append(held)

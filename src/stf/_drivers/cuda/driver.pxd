@@ -15,7 +15,7 @@ cdef class CudaDriver(HardwareDriver):
     cdef readonly int64_t live_events
     cdef int quiet
     cdef bint closed
-    cpdef int stream_create(self, int device) except -1
+    cpdef int stream_create(self, int device, int priority=*) except -1
     cpdef int stream_destroy(self, int stream) except -1
     cpdef int stream_enter(self, int stream) except -1
     cpdef bint try_enter(self, int stream) except -1

@@ -85,8 +85,8 @@ class RecordingDriver(WrappingDriver):
         self.calls = 0
         self.of_devices: set[int] = set()
 
-    def stream_create(self, device: int) -> int:
-        stream = int(self.inner.stream_create(device))
+    def stream_create(self, device: int, priority: int = 0) -> int:
+        stream = int(self.inner.stream_create(device, priority))
         self.recording.note("create", stream, device)
         (self.of_devices.add if device >= 0 else self.of_devices.discard)(stream)
         return stream
