@@ -106,9 +106,9 @@ def test_streams_of_cuda_have_the_priority(ctx_factory):
     x = ctx.logical_data(np.zeros(4))
     _, highest = ctx.devices[0].priorities
     with ctx.task(x.rw(), priority=highest) as t:
-        assert priority_of(t.stream_ptr) == highest
+        assert priority_of(t.stream_ptr()) == highest
     with ctx.task(x.rw(), priority=0) as t:
-        assert priority_of(t.stream_ptr) == 0
+        assert priority_of(t.stream_ptr()) == 0
 
 
 def priority_of(pointer):

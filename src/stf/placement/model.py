@@ -49,7 +49,6 @@ if not cython.compiled:
 SUBMISSION: cython.double = 20e-6  # seconds of a task of which nothing is known, beside those that its bytes take:
 SPEED_OF_MEMORY: cython.double = 0.7 * 2e10  # of emulated devices,
 SPEED_OF_GPU: cython.double = 0.7 * 2e12  # and of others
-TIE: cython.double = 1e-12  # seconds
 
 
 @cython.final
@@ -275,8 +274,10 @@ class Placement:
                     count += 1
             self.uses[i].sources = count
             return 0
-        for item in version.replicas if mode != ACCUMULATE else partials_of(version):
-            replica = cython.cast(Replica, item)
+        replicas: list = version.replicas if mode != ACCUMULATE else partials_of(version)
+        n: cython.Py_ssize_t
+        for n in range(len(replicas)):
+            replica = cython.cast(Replica, replicas[n])
             if (replica.state == INVALID and mode != ACCUMULATE) or count == self.width:
                 continue
             known: cython.bint = replica.place < self.width
@@ -407,11 +408,12 @@ class Placement:
         least: cython.double = 0.0
         score: cython.double
         owners: cython.bint = self.is_owner and self.has_owner()
+        tie: cython.double = 1e-12  # seconds
         for place in range(1, self.count + 1):
             if owners and not self.owns(place):
                 continue
             score = self.score(task, place)
-            if best == 0 or score < least - TIE or (score <= least + TIE and self.owns(place) and not self.owns(best)):
+            if best == 0 or score < least - tie or (score <= least + tie and self.owns(place) and not self.owns(best)):
                 best, least = place, score
         return best
 

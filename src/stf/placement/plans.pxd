@@ -8,6 +8,9 @@ cdef struct Rank:
     double written  # the rank of the next writer
     double move  # what a copy of the content takes
 
+cdef double LONG_S
+cdef double LEAST_S
+
 cpdef tuple plan(Placement placement, list tasks, Py_ssize_t count)
 cdef Py_ssize_t end_of_rank(list ranked, list ranks, Py_ssize_t first) except -1
 cdef list by_readiness(Placement placement, list tasks, list indices)

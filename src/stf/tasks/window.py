@@ -22,7 +22,7 @@ with a recording that is given up.
 
 **Threads.** One thread releases at a time, and another one that begins a task meanwhile waits, since it may come after
 what is being submitted. It waits only as long as that goes on: the one that submits may itself wait for memory, or for
-data that the other one holds (`PATIENCE_S`).
+data that the other one holds (`PATIENCE_S`). What bodies submit is not held. It comes after what is held.
 
 **Errors.** A window is submitted or dropped, never half. Where a task cannot begin, what it was to write is poisoned,
 the others are submitted, and the first error is raised then. The `Clerk` keeps it for the next release by a user's
@@ -39,7 +39,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from stf._engine import outcomes
+from stf._engine import host_waits, outcomes
 from stf._engine.failures import Cancellation, Failure
 from stf._support.context_variables import variables_here
 from stf._support.sync import make_lock
@@ -49,6 +49,7 @@ from stf.tasks.placing import place_as_planned
 IDLE_S = 200e-6
 PATIENCE_S = 0.05
 STEP_S = 0.001
+TOLD = 4  # errors of one release
 NEW = 0  # the state of a task
 
 
@@ -81,7 +82,9 @@ class Window:
         engine, me = self.engine, threading.get_ident()
         if engine.blocking or engine.closed is not None or engine.ending or engine.cancelled is not None:
             return False
-        if self.submitter == me or engine.opened():  # it may need what is open; then the error names its own line
+        if self.submitter == me or me in host_waits.RUNNING:
+            return False  # a body goes on with what it has begun
+        if engine.opened():  # it may need what is open; then the error names its own line
             return False
         return self.records_here() or not self.is_recorded()
 
@@ -182,10 +185,17 @@ class Window:
             outcomes.spoil(self.engine, one.task, Failure.of(one.task, error, True))
 
     def tell(self) -> None:
-        """Raise the first error that was not told; not in the thread that only submits."""
-        if threading.current_thread() is not self.clerk and self.errors:
-            first, self.errors = self.errors[0], []
-            raise first
+        """Raise the first error that was not told; not in the clerk, nor in a body, which has not made it."""
+        if threading.current_thread() is not self.clerk and threading.get_ident() not in host_waits.RUNNING:
+            errors, self.errors = self.errors, []
+            if len(errors) > TOLD:
+                errors[0].add_note(f"{len(errors) - TOLD} more tasks could not begin either")
+            for other in errors[1:TOLD]:
+                errors[0].add_note(
+                    "\n".join([f"and {type(other).__name__}: {other}", *getattr(other, "__notes__", ())])
+                )
+            if errors:
+                raise errors[0]
 
     # -- dropping ----------------------------------------------------------------------------------------------
 
