@@ -307,6 +307,10 @@ class Driver:
         """Return the kind of a device; bodies take as long on another one of the same kind."""
         return self.name
 
+    def times(self):
+        """Return what tells how long tasks and copies take on devices that are simulated; None on others."""
+        return None
+
     def statistics(self):
         """Streams in use and spare, workers, live allocations, and bytes in use on the host and on each device."""
         return 0, 0, 0, 0, [0] * (self.device_count + 1)

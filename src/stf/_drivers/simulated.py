@@ -196,6 +196,9 @@ class SimulatedDriver(Driver):
     def kind(self, device):
         return self.kinds[device + 1]
 
+    def times(self):
+        return self.model
+
     def link(self, source, target):
         return SAME_PLACE if source == target else self.model.link(self.kinds[source + 1], self.kinds[target + 1])
 

@@ -343,7 +343,7 @@ class Context(Shown, ContextCore):
     def _place_tasks(self, place: places.ExecPlace | None, rule: Rule) -> None:
         """Say where tasks run that name no place, and how a place is chosen where there are several."""
         if self._spec.count > 1:
-            known = self._driver.model if self._driver.values is not None else arguments.model_of(rule)
+            known = self._driver.times() or arguments.model_of(rule)
             timings = None if self._durations is None else self._durations.timings
             owner = "cuda" if self.on_cuda else self._driver  # whose devices are the same in all contexts
             devices = [(owner, number) for number in self._spec.numbers]
