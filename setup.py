@@ -64,7 +64,8 @@ HOT = {
         "_support": "constants library_threads sync untracked with_blocks",
         "graphs": "call_pattern launchable",
         "kernels": "arguments launching plans",
-        "placement": "model",
+        "observe": "durations",
+        "placement": "model plans",
         "tasks": "bodies functions host_task placing running task views",
     }.items()
     for name in names.split()

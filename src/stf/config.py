@@ -35,6 +35,7 @@ hostile: int | None
 submit_thread: bool | None
 submit_threads: bool
 nvtx: bool | None
+placement: str | None
 full_traceback: bool
 cache_dir: str | None
 cache_size: int
@@ -144,6 +145,7 @@ SETTINGS: tuple[Setting, ...] = (
         "a thread for each of several GPUs calls the bodies of its tasks; as the option of a context",
     ),
     Setting("nvtx", "flag", None, "ranges named after tasks for profilers: 1 always, 0 never; unset: when one listens"),
+    Setting("placement", "text", None, "record:FILE keeps which places are chosen for tasks, replay:FILE repeats them"),
     Setting("full_traceback", "flag", False, "show the frames of stf, too, in errors that nobody catches"),
     Setting("cache_dir", "text", None, "folder for compiled kernels; unset: stf in XDG_CACHE_HOME or ~/.cache"),
     Setting("cache_size", "capacity", 256 << 20, "bytes of compiled kernels to keep on disk; 0: none"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -170,12 +172,8 @@ def test_a_weight_is_a_number(rule):
 
 def test_auto_is_for_tasks_alone(ctx):
     x = ctx.logical_data(np.zeros(4))
-    with pytest.raises(stf.PlaceError, match="host_launch runs on the host, got 'auto'"):
-        ctx.host_launch("auto", x.read())
-    host = ctx.host_launch(x.read())
-    with pytest.raises(stf.PlaceError, match="is for tasks, whose place is chosen when they begin"):
-        host.on("auto")
-    host(lambda x: None)
+    ctx.host_launch("auto", x.read())(lambda x: None)  # the host is all the choice there is
+    ctx.host_launch(exec_place.auto(), x.read()).on("auto")(lambda x: None)
     with pytest.raises(stf.PlaceError, match="is for tasks, whose place is chosen when they begin"):
         ctx.task(exec_place.grid(["auto", 0]), x.read(stf.data_place.host()))
     init(x, 1.0)
@@ -375,9 +373,89 @@ def test_durations_of_bodies_are_measured(several):
         for x in data:
             inc(x)
     ctx.synchronize()
-    table = {row[0]: row for row in ctx.placement.durations.table()}
-    name, _, _, count, mean = table["inc"]
-    assert (name, count) == ("inc", 8) and 0 < mean < 1
+    table = {key[0]: duration for key, duration in ctx.placement.durations.table().items()}
+    assert table["inc"].n == 8 and 0 < table["inc"].mean_s < 1
+
+
+@pytest.mark.at_once("a with-block runs where it stands")
+def test_a_task_that_does_not_begin_counts_for_nothing(several):
+    seen = []
+
+    def choose(task, places):
+        seen.append([place.free_s for place in places])
+        return 0
+
+    ctx = several(placement=choose)
+    x, empty = ctx.logical_data(np.zeros(4)), ctx.logical_data_empty(4)
+    for submit in (lambda: add(x, empty), lambda: ctx.task(x.rw(), empty.read()).start()):
+        with pytest.raises(stf.UninitializedDataError):
+            submit()
+    init(x, 1.0)
+    assert seen[1:] == seen[:1] * 2
+
+
+@pytest.mark.at_once("a with-block runs where it stands")
+def test_contexts_see_each_others_load():
+    resources = stf.Resources()
+    with (
+        stf.context(devices="cpu:2", place="auto", resources=resources) as one,
+        stf.context(devices="cpu:2", place="auto", resources=resources) as other,
+    ):
+        x, y = one.logical_data(np.zeros(4)), other.logical_data(np.zeros(4))
+        with one.task(x.write()) as t:
+            assert t.place == one.devices[0]
+        with other.task(y.write()) as t:
+            assert t.place == other.devices[1]
+    resources.close()
+
+
+def test_decisions_of_a_run_are_repeated(tmp_path, monkeypatch):
+    monkeypatch.setattr("stf.placement.decisions.recorded", {})
+    path = tmp_path / "places.json"
+
+    def run(setting, placement=None, steps=40):
+        found = []
+        monkeypatch.setattr(stf.config, "placement", f"{setting}:{path}")
+        with stf.context(devices="cpu:3", place="auto", placement=placement) as ctx:
+            data = [ctx.logical_data(np.zeros(4)) for _ in range(5)]
+            for step in range(steps):
+                tasks = inc(data[step % 5])
+                found.append(tasks)
+            places = [task.place.index for task in found]
+        return places
+
+    rng = random.Random(5)
+    first = run("record", lambda task, places: rng.choice(places))
+    for placement in (None, stf.placement.planned(window=8), stf.placement.owner()):
+        monkeypatch.setattr("stf.placement.decisions.recorded", {})
+        assert run("replay", placement) == first
+    monkeypatch.setattr("stf.placement.decisions.recorded", {})
+    with pytest.raises(stf.PlaceError, match=r"automatic task 41 is none .* and here it is 'inc' \(test_placement.py"):
+        run("replay", steps=41)
+    with pytest.raises(ValueError, match="has no decisions of context 2"):
+        run("replay")
+    with pytest.raises(ValueError, match="STF_PLACEMENT is record:FILE or replay:FILE"):
+        run("repeat")
+
+
+def test_a_calibration_says_how_long_tasks_take(tmp_path):
+    with stf.context(devices="cpu:2", observe="durations") as ctx:
+        x = ctx.logical_data(np.zeros(4))
+        for _ in range(3):
+            ctx.task(x.rw(), name="step")(lambda x: time.sleep(0.02))
+        found = ctx.calibrate(tmp_path / "machine.json")
+    for model in (found, tmp_path / "machine.json", str(tmp_path / "machine.json")):
+        runs = []
+        rule = stf.placement.eft(model=model)
+        with stf.context(devices="cpu:2", place="auto", placement=rule, observe="dot") as ctx:
+            y = ctx.logical_data(np.zeros(4))
+            ctx.task(y.rw(), name="step")(lambda y: None)
+            ctx.synchronize()
+            runs = [line.split() for line in ctx.why("step").splitlines() if line.strip().startswith("device(")]
+        assert all(float(row[-4]) >= 20 and row[-3] == "ms" for row in runs) and len(runs) == 2
+    with pytest.raises(ValueError, match="holds no calibration"):
+        (tmp_path / "wrong.json").write_text("{}")
+        stf.context(devices="cpu:2", placement=stf.placement.planned(model=tmp_path / "wrong.json"))
 
 
 # -- recordings ----------------------------------------------------------------------------------------------------

@@ -267,7 +267,8 @@ class DataSteps(Machine):
                 mistakes.append((stf.TaskStateError, "release open", handle.release))
             elif not item.valid and not item.poison and item.partials is None:
                 mistakes.append((stf.UninitializedDataError, "read empty", lambda h=handle: self.begin_end(h.read())))
-                mistakes.append((stf.UninitializedDataError, "late empty", lambda h=handle: self.late_noop(h.rw())))
+                if self.ctx.engine.window is None:  # else it is refused later, and poisons the data
+                    mistakes.append((stf.UninitializedDataError, "late empty", lambda h=handle: self.late_noop(h.rw())))
                 mistakes.append((stf.UninitializedDataError, "freeze empty", lambda h=handle: self.ctx.freeze(h)))
                 if item.home is None and item.parent is None and not self.open:
                     mistakes.append((ValueError, "write back", handle.write_back))
@@ -281,6 +282,7 @@ class DataSteps(Machine):
         self.tell(f"mistake: {what}")
         try:
             action()
+            self.ctx.engine.submit_held()
         except error:
             return
         raise AssertionError(f"{what} was not refused")

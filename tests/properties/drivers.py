@@ -165,6 +165,8 @@ def placed(seed):
         stf.placement.eft(),
         stf.placement.eft(move_weight=rng.choice([0.0, 1.0, 4.0])),
         stf.placement.owner(),
+        stf.placement.planned(window=rng.choice([2, 8, 256]), move_weight=rng.choice([1, 4])),
+        stf.placement.planned(),
         lambda task, places: rng.choice(places),
     ]
     return {"place": "auto", "placement": rng.choice(rules)} if PLACE == "auto" else {}

@@ -182,7 +182,8 @@ class Machine(Model):
     def injecting(self, action, items=()):
         """Attempt something; now and then let a copy or allocations fail in it, then do it again."""
         rng = self.rng
-        if (self.hostile is None and not ON_CUDA) or rng.random() > 0.15:
+        if (self.hostile is None and not ON_CUDA) or rng.random() > 0.15 or self.ctx.engine.window is not None:
+            # (a window tells of the failure later, and poisons what the task was to write)
             return self.attempt(action, items)
         self.tell("    (with failing calls)")
         ahead = rng.randint(1, 3)

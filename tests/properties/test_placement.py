@@ -75,5 +75,12 @@ def at_random(task, places):
 def test_values_do_not_depend_on_the_devices(seed: int) -> None:
     expected = results(seed, "cpu:1", None)
     for count in range(2, 9):
-        for rule in (stf.placement.eft(), stf.placement.eft(move_weight=8), stf.placement.owner(), at_random):
+        for rule in (
+            stf.placement.eft(),
+            stf.placement.eft(move_weight=8),
+            stf.placement.planned(),
+            stf.placement.planned(window=5, move_weight=1),
+            stf.placement.owner(),
+            at_random,
+        ):
             assert results(seed, f"cpu:{count}", rule) == expected, (seed, count, rule)

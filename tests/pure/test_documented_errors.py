@@ -636,7 +636,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
             "TypeError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight="2"),
             "ValueError": lambda w, rule=rule: getattr(stf.placement, rule)(move_weight=-1),
         }
-        for rule in ("eft", "owner")
+        for rule in ("eft", "owner", "planned")
     },
     "exec_place.n_devices": {
         "TypeError": lambda w: stf.exec_place.n_devices("a"),
@@ -676,6 +676,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "ValueError": lambda w: w.ctx.devices.stream_pool(0),
     },
     "Grid.get_dim": {"IndexError": lambda w: w.ctx.devices.get_dim(4)},
+    "ExecPlace.priorities": {"PlaceError": lambda w: stf.exec_place.device(0).priorities},
     "ExecPlace.reshape": {"PlaceError": lambda w: stf.exec_place.host().reshape(2)},
     "Grid.reshape": {
         "PlaceError": lambda w: w.ctx.devices.reshape(3),

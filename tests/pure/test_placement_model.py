@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf.placement.durations import Durations, Timing
+from stf.observe.durations import Timing, Timings
 
 SUBMISSION_S = 20e-6  # of a task of which nothing is known
 BYTES_PER_S = 0.7 * 2e10
@@ -47,16 +47,24 @@ def test_what_took_much_longer_does_not_count():
 
 
 def test_durations_are_kept_by_name_size_and_kind():
-    durations = Durations()
-    for name, size_class, kind, seconds in (("f", 3, 0, 1.0), ("f", 4, 0, 2.0), ("f", 3, 1, 3.0), ("g", 3, 0, 4.0)):
+    durations = Timings(["cpu"])
+    measured = (("f", 3, "cpu", 1.0), ("f", 4, "cpu", 2.0), ("f", 3, "H200", 3.0), ("g", 3, "cpu", 4.0))
+    for name, size_class, kind, seconds in measured:
         durations.note(name, size_class, kind, seconds)
         durations.note(name, size_class, kind, seconds)
-    assert sorted(durations.table()) == [
-        ("f", 3, 0, 2, 1.0),
-        ("f", 3, 1, 2, 3.0),
-        ("f", 4, 0, 2, 2.0),
-        ("g", 3, 0, 2, 4.0),
-    ]
+    found = {key: (duration.n, duration.mean_s) for key, duration in durations.table().items()}
+    assert found == {(name, large, kind): (2, seconds) for name, large, kind, seconds in measured}
+
+
+def test_what_is_known_stands_in_until_two_were_measured():
+    durations = Timings(["cpu"], lambda name, large, kind: 2.0 if (name, large, kind) == ("f", 3, "cpu") else None)
+    assert durations.timing("f", 3, 0).mean == 2.0
+    assert durations.timing("g", 3, 0).mean < 0
+    assert durations.table() == {}
+    durations.note("f", 3, "cpu", 1.0)
+    assert durations.timing("f", 3, 0).mean == 2.0
+    durations.note("f", 3, "cpu", 1.0)
+    assert durations.timing("f", 3, 0).mean == 1.0
 
 
 # -- estimates -----------------------------------------------------------------------------------------------------
@@ -169,13 +177,13 @@ def test_one_slow_measurement_moves_few_tasks():
         found = []
         with stf.context(devices="cpu:4", place="auto") as ctx:
             data = [ctx.logical_data(np.zeros(1000)) for _ in range(12)]
-            durations, size_class = ctx.placement.durations, 13  # 8,000 bytes
+            durations, size_class = ctx.placement.durations, 12  # 8,000 bytes
             for _ in range(8):
-                durations.note("step", size_class, 0, 1e-3)
+                durations.note("step", size_class, "cpu", 1e-3)
             rng = random.Random(3)
             for number in range(1100):
                 if number == 100 and slow:
-                    durations.note("step", size_class, 0, 0.1)
+                    durations.note("step", size_class, "cpu", 0.1)
                 with ctx.task(rng.choice(data).rw(), name="step") as t:
                     found.append(t.place.index)
         return found[100:]
@@ -190,7 +198,7 @@ def test_measured_durations_count():
         runs: list[float | None] = []
         x = ctx.logical_data(np.zeros(1000))
         for _ in range(2):
-            ctx.placement.durations.note("fill", 13, 0, 0.5)
+            ctx.placement.durations.note("fill", 12, "cpu", 0.5)
         fill(x)
     assert runs == [0.5]
 

@@ -82,8 +82,14 @@ def at(function: Any, rule: Rule, i: int, j: int) -> Any:
 class Program:
     """A program, the devices that its data start on, and the efficiency and copies to reach."""
 
-    def __init__(self, name: str, run: Callable[[Any, Rule, Rule], None], tasks: int, work_s: float) -> None:
-        self.name, self.run, self.tasks, self.work_s = name, run, tasks, work_s
+    def __init__(
+        self, name: str, run: Callable[[Any, Rule, Rule], None], tasks: int, work_s: float, columns: int = 0
+    ) -> None:
+        self.name, self.run, self.tasks, self.work_s, self.columns = name, run, tasks, work_s, columns
+
+    def by_hand(self, devices: int) -> Rule:
+        """Return where one would put its tiles: in one row, neighbours together; else cyclic over rows and columns."""
+        return blocked(devices, self.columns) if self.columns else cyclic(devices)
 
 
 def tiles(ctx: Any, rows: int, columns: int, start: Rule, size: int = TILE) -> list[list[Any]]:
@@ -146,7 +152,7 @@ def stencil(blocks: int, steps: int) -> Callable[[Any, Rule, Rule], None]:
     """Return a stencil over blocks in a ring, each of which reads both neighbours."""
 
     def run(ctx: Any, start: Rule, rule: Rule) -> None:
-        old, new = tiles(ctx, 1, blocks, start, 256)[0], tiles(ctx, 1, blocks, start, 256)[0]
+        old, new = tiles(ctx, 1, blocks, start)[0], tiles(ctx, 1, blocks, start)[0]
         for _ in range(steps):
             for j in range(blocks):
                 at(step, rule, 0, j)(old[j - 1], old[j], old[(j + 1) % blocks], new[j])
@@ -189,10 +195,15 @@ PROGRAMS = [
     Program("Cholesky, 16 x 16 tiles", cholesky(16), 816, seconds_of_cholesky(16)),
     Program("LU, 12 x 12", lu(12), 650, seconds_of_lu(12)),
     Program("product, 8 x 8 x 8", product(8), 512, 512 * SECONDS["gemm"]),
-    Program("stencil, 16 blocks", stencil(16, 40), 640, 640 * SECONDS["step"]),
+    Program("stencil, 16 blocks", stencil(16, 40), 640, 640 * SECONDS["step"], 16),
     Program("reductions, 8 of 64", reductions(8, 64), 1016, 1016 * SECONDS["add"]),
     Program("Cholesky, 32 x 32 tiles", cholesky(32), 5984, seconds_of_cholesky(32)),
 ]
+
+
+def blocked(devices: int, columns: int) -> Rule:
+    """Return the rule that gives each device as many neighbouring columns."""
+    return lambda i, j: j * devices // columns
 
 
 def cyclic(devices: int) -> Rule:

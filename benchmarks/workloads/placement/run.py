@@ -1,7 +1,8 @@
 """Efficiency of six programs on simulated devices, by who says where tasks run.
 
 ``python benchmarks/workloads/placement/run.py`` needs no GPU. A row is a program; its columns are the rules. An entry is
-the efficiency, and the number of copies between devices. Data start on the devices of the two-dimensional cyclic rule.
+the efficiency, and the number of copies between devices. Data start on the devices of the rule by hand: cyclic over
+rows and columns of tiles, or neighbours together where there is one row.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from programs import PROGRAMS, SECONDS, Program, cyclic
+from programs import PROGRAMS, SECONDS, Program
 
 import stf
 from stf._port.links import Link
@@ -18,9 +19,11 @@ from stf.observe.durations import Duration
 
 CLASSES = range(48)  # of the bytes of a task: its time does not depend on them
 RULES: dict[str, dict[str, Any]] = {
-    "by hand, cyclic": {},
+    "by hand": {},
     "eft": {"place": "auto", "placement": stf.placement.eft()},
     "eft, moves x 4": {"place": "auto", "placement": stf.placement.eft(move_weight=4)},
+    "planned": {"place": "auto", "placement": stf.placement.planned()},
+    "one plan of all": {"place": "auto", "placement": stf.placement.planned(window=1 << 20)},
     "owner": {"place": "auto", "placement": stf.placement.owner()},
 }
 
@@ -36,7 +39,7 @@ def model() -> stf.Calibration:
 
 def planned(program: Program, devices: int, options: dict[str, Any]) -> stf.Plan:
     """Return the plan of a program under a rule."""
-    start = cyclic(devices)
+    start = program.by_hand(devices)
 
     def run() -> None:
         with stf.context(**options) as ctx:

@@ -35,6 +35,7 @@ class GraphBackend(RecordingPort):
         self.slots = []
         self.spare = Numbers()
         self.chains = {}  # by place; the one that was taken last comes last
+        self.ordered, self.ordered_slots = {}, {}
 
     def node_of(self, event):
         node: cython.longlong = (event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)) - 1
@@ -53,9 +54,13 @@ class GraphBackend(RecordingPort):
             slot = len(self.slots)
             self.slots.append(OpenNode())
         node: OpenNode = self.slots[slot]
-        node.begin(place, kind)
+        node.begin(place, COMPUTE if kind == IN_ORDER else kind)
         self.program.pointers.clear()  # of a launch that did not come
         self.come_after(node, waits)
+        if kind == IN_ORDER:
+            self.ordered_slots[slot] = place
+            if place in self.ordered:
+                node.need(self.ordered[place])
         return slot
 
     def come_after(self, node, waits):
@@ -78,6 +83,10 @@ class GraphBackend(RecordingPort):
                 self.program.blocks.append(node.again)
             node.again = None
         self.spare.add(slot)
+        if self.ordered_slots:
+            place = self.ordered_slots.pop(slot, None)
+            if place is not None:
+                self.ordered[place] = self.program.count
         event = self.place_on_lane(node)
         self.program.add(node)
         return event

@@ -2,16 +2,17 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc, free
 from libc.string cimport memset
 from stf._port.events cimport EventSet, LANE_SHIFT
-from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, OUTSIDE, WAITING
+from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, IN_ORDER, OUTSIDE, WAITING
 
 cdef enum:
-    KINDS = 6
+    KINDS = 7
 
 cdef class Lane:
     cdef readonly int index  # among the lanes of its port; its slot, while one is open
     cdef readonly int place  # where its work runs
     cdef readonly int kind  # COMPUTE, COPY_IN, COPY_OUT or HOST
     cdef readonly int stream  # the driver's
+    cdef readonly int priority  # as the driver has it
     cdef readonly int64_t issued  # the sequence number of its last event
     cdef readonly int64_t done  # the last one that is known to be complete
     cdef readonly bint open  # a slot is
@@ -33,6 +34,7 @@ cdef class LanePort(Port):
     cdef int open_events  # that others complete
     cdef list widths
     cdef list pools
+    cdef dict prioritized  # pools of lanes that have a priority, by (place and kind, priority)
     cdef int width
     cdef readonly bint is_lent  # the work is between that of a caller's stream, which nobody waits for
     cdef readonly int64_t start_event  # the event that every lane starts after; 0 for none
@@ -41,10 +43,12 @@ cdef class LanePort(Port):
     cdef int lend(self, bint captured, int staged) except -1
     cdef int add_pools(self, int width) except -1
     cdef LanePool add_pool(self, int place, int kind)
-    cdef Lane pick(self, int place, int kind, EventSet waits)
+    cdef LanePool pool_of(self, int place, int kind, int priority)
+    cdef Lane pick(self, int place, int kind, EventSet waits, int priority=*)
+    cdef int clipped(self, int place, int priority) except? -1
     cdef bint waits_outside(self, EventSet waits) except -1
-    cdef Lane next_lane(self, int place, int kind)
-    cdef Lane add_lane(self, LanePool pool, int place, int kind)
+    cdef Lane next_lane(self, int place, int kind, int priority=*)
+    cdef Lane add_lane(self, LanePool pool, int place, int kind, int priority)
     cdef int tail(self, Lane lane, EventSet into) except -1
     cdef int need(self, Lane lane, EventSet waits) except -1
     cdef int make_lane(self, Lane lane) except -1

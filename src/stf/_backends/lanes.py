@@ -27,6 +27,7 @@ class Lane:
         self.place = place
         self.kind = kind
         self.stream = -1
+        self.priority = 0
         self.issued = 0
         self.done = 0
         self.open = False
@@ -91,6 +92,7 @@ class LanePort(Port):
         self.copy_width = copy_width
         self.widths = []
         self.pools = []
+        self.prioritized = {}
         self.records_late = self.is_lent = False
         for _ in range(places):
             self.add_pools(width)
@@ -101,11 +103,23 @@ class LanePort(Port):
         self.pools += NO_POOLS
         return len(self.widths) - 1
 
+    def clipped(self, place, priority):
+        """Return the nearest priority that a place has."""
+        lowest, highest = self.priorities(place)
+        return max(highest, min(lowest, priority))
+
+    def pool_of(self, place, kind, priority):
+        """Return the pool of lanes of a priority, made on first use."""
+        key = (place * KINDS + kind, priority)
+        if key not in self.prioritized:
+            self.prioritized[key] = LanePool(1 if kind == IN_ORDER else self.widths[place])
+        return self.prioritized[key]
+
     def add_pool(self, place, kind):
         width: cython.int = self.widths[place]
         if kind in (COPY_IN, COPY_OUT):
             width = self.copy_width
-        elif kind == HOST and place != 0:
+        elif (kind == HOST and place != 0) or kind == IN_ORDER:
             width = 1
         elif kind >= OUTSIDE:  # of two events on a lane the later would cover the earlier, and hold it up
             width = NO_BOUND
@@ -144,8 +158,11 @@ class LanePort(Port):
 
     def begin(self, place, waits, kind):
         rewrites: cython.int = self.rewrites
-        self.rewrites = 0
-        lane = self.pick(place, kind, waits)
+        priority: cython.int = self.priority
+        self.rewrites = self.priority = 0
+        if priority != 0:
+            priority = self.clipped(place, priority)
+        lane = self.pick(place, kind, waits, priority)
         if lane.trailing:
             self.end(lane.index)  # while the lane is open, nobody could wait for what trails
         if lane.uncommitted:
@@ -213,6 +230,9 @@ class LanePort(Port):
             pool: LanePool = self.pools[place * KINDS + kind]
             if pool is not None:
                 found += pool.lanes
+        for (where, _), pool in self.prioritized.items():
+            if where // KINDS == place:
+                found += pool.lanes
         return found
 
     def tail(self, lane, into):
@@ -242,7 +262,7 @@ class LanePort(Port):
 
     # -- choosing ----------------------------------------------------------------------------------------------
 
-    def pick(self, place, kind, waits):
+    def pick(self, place, kind, waits, priority=0):
         i: cython.int
         if self.open_events and kind == COMPUTE and self.waits_outside(waits):
             kind = WAITING
@@ -252,11 +272,12 @@ class LanePort(Port):
             if (
                 lane.place == place
                 and lane.kind == kind
+                and lane.priority == priority
                 and not lane.open
                 and lane.issued == event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
             ):
                 return lane
-        return self.next_lane(place, kind)
+        return self.next_lane(place, kind, priority)
 
     def waits_outside(self, waits):
         """Return whether events are among these that others have yet to complete, or that come after such."""
@@ -266,9 +287,9 @@ class LanePort(Port):
                 return True
         return False
 
-    def next_lane(self, place, kind):
+    def next_lane(self, place, kind, priority=0):
         """Return an idle lane if the next one is, a new one while there are few, else the next that is not open."""
-        pool: LanePool = self.pools[place * KINDS + kind]
+        pool: LanePool = self.pools[place * KINDS + kind] if priority == 0 else self.pool_of(place, kind, priority)
         if pool is None:
             pool = self.add_pool(place, kind)
         _: cython.int
@@ -285,10 +306,11 @@ class LanePort(Port):
             if has_bound and not lane.open:
                 break
             pool.next += 1
-        return self.add_lane(pool, place, kind)
+        return self.add_lane(pool, place, kind, priority)
 
-    def add_lane(self, pool, place, kind):
+    def add_lane(self, pool, place, kind, priority):
         lane = Lane(len(self.lanes), place, kind)
+        lane.priority = priority
         self.lanes.append(lane)  # first: a stream that no list has room for would be lost
         is_listed: cython.bint = False
         try:

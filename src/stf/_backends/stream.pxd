@@ -13,6 +13,6 @@ cdef class StreamBackend(LanePort):
     cdef dict foreign_handles
     cdef int capturable  # places from here on are streams and contexts of the user's, where nothing is captured
     cdef int staged
-    cdef int make_stream(self, int place) except -1
+    cdef int make_stream(self, int place, int priority=*) except -1
     cdef int device_at(self, int place) except -1
     cdef int commit_all(self, EventSet events) except -1

@@ -67,18 +67,23 @@ class StreamBackend(LanePort):
             raise CaptureError("it runs on the host")
         if lane.place >= self.capturable:
             raise CaptureError("it runs on a stream, or in a context, of yours")
-        lane.stream = self.make_stream(lane.place)
+        lane.stream = self.make_stream(lane.place, lane.priority)
         if self.is_lent:
             self.driver.bind_to_caller(lane.stream, self.captured, self.staged)
         return 0
 
-    def make_stream(self, place):
+    def priorities(self, place):
+        if self.is_lent or place in self.foreign_handles:  # whose streams are the user's
+            return 0, 0
+        return self.driver.priorities(self.devices[place])
+
+    def make_stream(self, place, priority=0):
         """Return a new stream of the driver's, or the caller's own."""
         if self.captured and place == 0:  # for nodes of the graph; the device is that of its first stream
             first: Lane = self.lanes[self.start_event >> LANE_SHIFT]
             return self.driver.stream_create(self.device_at(first.place))
         if place not in self.foreign_handles:
-            return self.driver.stream_create(self.device_at(place) if place else -1)
+            return self.driver.stream_create(self.device_at(place) if place else -1, priority)
         device: cython.int = self.devices[place]
         kind, pointer, _ = self.foreign_handles[place]
         if kind == "stream":

@@ -32,7 +32,7 @@ cdef class Driver:
     cdef public bint has_callers
     cdef public bint reads_back
     cdef public bint records_late
-    cpdef int stream_create(self, int device) except -1
+    cpdef int stream_create(self, int device, int priority=*) except -1
     cpdef int stream_adopt(self, int device, int64_t pointer) except -1
     cpdef int stream_create_in(self, int device, int64_t context) except -1
     cpdef int stream_destroy(self, int stream) except -1

@@ -77,8 +77,8 @@ class Driver:
         It has `record_lazy` and `commit`.
     """
 
-    def stream_create(self, device):
-        """Make a stream of `device`; return its number."""
+    def stream_create(self, device, priority=0):
+        """Make a stream of `device`, of a priority that this has; return its number."""
         raise NotImplementedError
 
     def stream_adopt(self, device, pointer):
@@ -327,9 +327,17 @@ class Driver:
         """Return the `Link` for copies from a device to another one, by its class or as it was measured."""
         return SAME_PLACE if source == target else MEMORY
 
+    def priorities(self, device):
+        """Return the lowest and the highest priority of streams of a device; a smaller number is a higher one."""
+        return 0, 0
+
     def kind(self, device):
         """Return the kind of a device; bodies take as long on another one of the same kind."""
         return self.name
+
+    def times(self):
+        """Return what tells how long tasks and copies take on devices that are simulated; None on others."""
+        return None
 
     def statistics(self):
         """Streams in use and spare, workers, live allocations, and bytes in use on the host and on each device."""

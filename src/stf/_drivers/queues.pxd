@@ -49,6 +49,7 @@ cdef class Stream(Waiter):
     cdef bint busy
     cdef bint held
     cdef bint blocked
+    cdef int priority  # of its calls, where several streams are ready: a smaller number comes first
     cdef unsigned long runner  # the thread that runs its call, or 0
     cdef Stream next_ready
     cdef Op head
@@ -85,6 +86,7 @@ cdef class QueueDriver(Driver):
     cdef bint issue(self, Stream stream, Op op) except -1
     cdef int settle(self) except -1
     cdef int wake(self, Stream stream) except -1
+    cdef int put_first(self, Stream stream) except -1
     cdef int offer(self, Stream stream) except -1
     cdef bint hire(self)
     cdef int dismiss(self, Worker worker) except -1

@@ -20,6 +20,7 @@ import cython
 
 from stf._support.sync import make_baton
 
+HIGHEST = -5  # priority, as on CUDA devices
 PATIENCE_S = (0.0, 0.001, 0.01, 0.1, 1.0)  # how long work that needs memory waits for it, again and again
 
 
@@ -80,7 +81,7 @@ class Stream(Waiter):
         self.busy = False
         self.held = False
         self.blocked = False
-        self.runner = 0
+        self.runner = self.priority = 0
         self.next_ready = None
         self.head = None
         self.tail = None
@@ -123,16 +124,21 @@ class QueueDriver(Driver):
 
     # -- streams and events ------------------------------------------------------------------------------------
 
-    def stream_create(self, device):
+    def stream_create(self, device, priority=0):
         self.gate.enter()
         try:
             index = self.spare.pop() if self.spare else len(self.streams)
             if index == len(self.streams):
                 self.streams.append(None)
-            self.streams[index] = Stream(index, device)
+            stream: Stream = Stream(index, device)
+            stream.priority = priority
+            self.streams[index] = stream
             return index
         finally:
             self.gate.leave()
+
+    def priorities(self, device):
+        return 0, HIGHEST
 
     def stream_destroy(self, stream):
         self.gate.enter()
@@ -430,10 +436,12 @@ class QueueDriver(Driver):
     def offer(self, stream):
         """Hand a stream to the workers."""
         if self.first_ready is None:
-            self.first_ready = stream
+            self.first_ready = self.last_ready = stream
+        elif stream.priority < self.last_ready.priority:
+            self.put_first(stream)
         else:
             self.last_ready.next_ready = stream
-        self.last_ready = stream
+            self.last_ready = stream
         self.ready += 1
         worker = self.idle
         if worker is not None:
@@ -442,6 +450,19 @@ class QueueDriver(Driver):
             worker.baton.release()
         elif self.workers < self.max_workers:
             self.hire()
+        return 0
+
+    def put_first(self, stream):
+        """Put a stream before those that are ready and have a lower priority than it."""
+        before: Stream = None
+        other = self.first_ready
+        while other.priority <= stream.priority:
+            before, other = other, other.next_ready
+        stream.next_ready = other
+        if before is None:
+            self.first_ready = stream
+        else:
+            before.next_ready = stream
         return 0
 
     def hire(self):

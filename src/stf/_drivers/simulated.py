@@ -201,6 +201,9 @@ class SimulatedDriver(Driver):
     def kind(self, device):
         return self.kinds[device + 1]
 
+    def times(self):
+        return self.model
+
     def link(self, source, target):
         return SAME_PLACE if source == target else self.model.link(self.kinds[source + 1], self.kinds[target + 1])
 
@@ -221,7 +224,7 @@ class SimulatedDriver(Driver):
 
     # -- streams and events ------------------------------------------------------------------------------------
 
-    def stream_create(self, device):
+    def stream_create(self, device, priority=0):
         with self.gate:
             index = self.spare.pop() if self.spare else len(self.streams)
             if index == len(self.streams):

@@ -7,7 +7,7 @@ from stf._port.events cimport EventSet
 from stf._engine.scope cimport Gathering
 from stf._engine.state cimport EngineState
 from stf._port.replicas cimport INVALID, Replica
-from stf._port.port cimport COMPUTE, HOST
+from stf._port.port cimport COMPUTE, HOST, IN_ORDER
 from stf._engine.versions cimport Outcome, Version
 from stf._engine.task cimport ENDED, GATHERED, NEW, OPEN, RECORDED, TaskCore, note_reader
 

@@ -60,6 +60,8 @@ class Engine(EngineState):
 
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
+        if self.window is not None:
+            self.window.release()
         while True:
             if self.gathering is not None and (gathering := self.to_ask(task)) is not None:
                 must_have_room(LAUNCHES)
@@ -204,6 +206,7 @@ class Engine(EngineState):
 
         Nobody who reads it where it is would wait.
         """
+        self.submit_held()
         version = data.version
         if version.valid == 0 and not data.token and version.outcome is None:
             return False
@@ -215,6 +218,7 @@ class Engine(EngineState):
 
     def tails(self):
         """Return the events of all that was submitted so far."""
+        self.submit_held()
         events = EventSet()
         self.enter()
         try:
@@ -230,6 +234,7 @@ class Engine(EngineState):
 
     def call_after(self, task, events, fn):
         """Let a worker call ``fn(task)`` after `events`."""
+        self.submit_held()
         call = host_waits.Callback(task, fn)
         self.enter()
         try:
@@ -269,6 +274,7 @@ class Engine(EngineState):
 
     def synchronize(self, timeout_s):
         """Block until everything has run; then what was released and waited for its outcome is settled."""
+        self.submit_held()
         tails = EventSet()
         self.enter()
         try:
@@ -285,6 +291,7 @@ class Engine(EngineState):
 
     def fence(self, task: TaskCore):
         """Return the events of all work so far."""
+        self.submit_held()
         tails = EventSet()
         self.enter()
         try:
@@ -301,6 +308,7 @@ class Engine(EngineState):
 
     def patiently(self, action, *args):
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
+        self.submit_held()
         retries = 0
         while True:
             thread_turns.forget_left(self)
@@ -492,7 +500,9 @@ class Engine(EngineState):
         task.id = self.next_task + 1
         self.port.rewrites = rewrites
         self.port.rewritten = rewritten
-        task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else COMPUTE)
+        self.port.priority = task.priority
+        kind: cython.int = IN_ORDER if task.keeps_order else COMPUTE
+        task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else kind)
         self.next_task += 1
         if self.observer is not None:
             task.add_predecessors(waits)

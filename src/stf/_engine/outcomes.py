@@ -41,6 +41,29 @@ def refuse_poison(engine: EngineState, task: TaskCore):
     raise_poison(engine, task, failure)
 
 
+def spoil(engine: EngineState, task: TaskCore, failure):
+    """Poison what a task was to write that never began, and never will."""
+    task.outcome = Outcome(False, failure)
+    task.outcome.skipped = engine.scope.records
+    engine.gate.enter()
+    try:
+        for item in task.accesses:
+            use: Access = item
+            if use.mode == READ:
+                continue
+            version = use.core.version
+            if version.scope is not engine.scope:
+                version = engine.scope.version_for(use.core)
+            version.set_writer(task.symbol, task.code, task.lasti, task.outcome)
+            version.outcome = task.outcome
+            if use.core.linked is not None:
+                engine.coherency.tick += 1
+                parts.note_write(engine, task, use.core)
+    finally:
+        engine.gate.leave()
+    return 0
+
+
 def check_inputs(engine: EngineState, task: TaskCore):
     """After the inputs of an open task are complete: raise if one of them is poisoned (the task is failed then)."""
     failure = poison_of(task)

@@ -39,6 +39,7 @@ cdef class EngineState:
     cdef public long launching  # launches of recordings that have begun and not yet said where their data are
     cdef public long driving  # of these: those that wait, for a condition or with STF_BLOCKING
     cdef public object gathering  # what records by itself
+    cdef public object window  # holds tasks until they are planned; None where each begins at once
     cdef readonly object caches  # what keeps recordings that it can do without
     cdef public object next_uses  # is told which tasks begin, and tells when their data are used next; or None
     cdef public object make_graph_port  # a port for a recording
@@ -65,6 +66,7 @@ cdef class EngineState:
     cdef public int max_pending  # bodies in flight before submission waits; 0 for no bound
     cdef readonly int max_partials  # partial results of an accumulation at a time
     cpdef Place place(self, int number)
+    cpdef int submit_held(self) except -1
     cdef int begin(self, TaskCore task) except -1
     cdef int fail(self, TaskCore task, object failure) except -1
     cdef int enter(self) except -1

@@ -25,7 +25,7 @@ class EngineState:
         self.gate = Gate()
         self.dropped, self.deferred, self.orphans, self.dropped_tiles, self.readers = [], [], {}, {}, []
         self.failures = self.coherency.failures = []
-        self.last_open = self.observer = self.next_uses = self.closed = self.arrays = None
+        self.last_open = self.observer = self.next_uses = self.closed = self.arrays = self.window = None
         self.validate = self.watches = self.wants_finite = self.blocking = self.has_dropped = self.adopts = False
         self.gathering = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
         self.caches, self.kinds = (), KindCounts()
@@ -150,6 +150,12 @@ class EngineState:
             self.kinds.add(task.kind, -1)
         if self.observer is not None:
             self.observer.withdrawn(task.id)
+
+    def submit_held(self):
+        """Let the tasks begin that are held until they are planned: somebody asks for what they do."""
+        if self.window is not None:
+            self.window.release()
+        return 0
 
     def add_place(self, place):
         """Know one more place."""

@@ -101,6 +101,10 @@ cdef class TaskCore:
     cdef readonly list groups  # which accesses make up one object of the user's; or None
     cdef public bint warns_if_unused  # it has no body yet
     cdef public bint in_graphs  # its body on the host uses no CUDA
+    cdef public int priority  # as the user gave it: a smaller number comes first
+    cdef public bint is_held  # it was submitted by the user, and begins once it is planned
+    cdef public int64_t placed  # its number among the tasks whose place is chosen; 0 where it was named
+    cdef public bint keeps_order  # it comes after the task that was planned before it for its place
     cdef bint runs_in_call  # its body runs in the submitting call
     cdef object restore  # what checks its body (STF_VALIDATE)
     cdef object borrowed  # the streams that were current before; or None

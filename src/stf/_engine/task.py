@@ -139,6 +139,8 @@ class TaskCore:
         ...         print(t.device)
         1
         """
+        if self.is_held:
+            self.engine.submit_held()
         if self.where < 0:
             raise TaskStateError(f"device of task {self.label()}, whose place is chosen when it begins; start it first")
         return self.where - 1

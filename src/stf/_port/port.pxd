@@ -13,6 +13,7 @@ cdef enum:
     HOST = 3
     OUTSIDE = 4  # of events that others complete
     WAITING = 5  # of what waits for these, so that nothing else waits behind it
+    IN_ORDER = 6  # of what was planned: one after the other, as it is submitted
 
 cdef class Port:
     cdef readonly str name
@@ -27,6 +28,7 @@ cdef class Port:
     cdef int writes  # of the slot that ends next: how many data it wrote, if it read none; else 0
     cdef int rewrites  # of the slot that begins next: how many data it writes that `rewritten` wrote last, unread since
     cdef int64_t rewritten
+    cdef int priority  # of the slot that begins next, as the user gave it
     cdef int begin(self, int place, EventSet waits, int kind) except -1
     cdef int join(self, int slot, EventSet waits) except -1
     cdef int64_t end(self, int slot) except -1
@@ -62,6 +64,7 @@ cdef class Port:
     cdef bint wait(self, EventSet events, double timeout_s) except -1
     cdef bint done(self, int64_t event) noexcept
     cpdef int place_in_flight(self, int64_t event) except -2
+    cpdef tuple priorities(self, int place)
     cpdef object fault(self)
     cpdef object look(self)
     cpdef int drain(self, int slot) except -1

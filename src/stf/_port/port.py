@@ -190,6 +190,10 @@ class Port:
         """Return the execution place of an event that is not known to be complete, else -1; nothing is asked for it."""
         return -1
 
+    def priorities(self, place):
+        """Return the lowest and the highest priority of slots at a place; a smaller number is a higher one."""
+        return 0, 0
+
     def fault(self):
         """The error that has lost a device, as far as is known; None if all is well."""
         return None

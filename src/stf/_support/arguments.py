@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+MOST_PRIORITY = 1 << 20  # beyond what devices have
+
 
 def refuse_generator(decorator: str, fn: Any) -> None:
     """Raise TypeError for a function whose call does not run it."""
@@ -60,6 +62,13 @@ def sequence(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         raise TypeError(f"{name}= is a list or tuple, got {value!r}")
     return tuple(value)
+
+
+def priority_of(value: Any) -> int:
+    """Return a priority, or raise TypeError for what is none."""
+    if not is_integer(value):
+        raise TypeError(f"priority is an integer, and a smaller one comes first, got {value!r}")
+    return max(-MOST_PRIORITY, min(int(value), MOST_PRIORITY))
 
 
 def is_integer(value: Any) -> bool:

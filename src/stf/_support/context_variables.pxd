@@ -14,4 +14,4 @@ cdef extern from *:
     """
     object stf_variables()
 
-cdef object variables_here()
+cpdef object variables_here()

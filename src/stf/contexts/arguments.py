@@ -12,6 +12,7 @@ from stf import config
 from stf._support.arguments import is_integer
 from stf.contexts.next_uses import Foreseen
 from stf.contexts.resources import Resources
+from stf.devices.hardware import Model
 from stf.devices.spec import DeviceSpec
 from stf.placement.rules import Rule, rule_of
 from stf.places.places import ExecPlace, as_exec_place
@@ -104,3 +105,13 @@ def how_placed(place: Any, placement: Any) -> tuple[ExecPlace | None, Rule]:
     """Return the default place that a context is given, and the rule by which others are chosen."""
     rule = rule_of(placement)
     return None if place is None and placement is None else as_exec_place("auto" if place is None else place), rule
+
+
+def model_of(rule: Rule) -> Model | None:
+    """Return what a rule was told of times and links: the calibration that its `model` is, or the file that has one."""
+    if rule.model is None:
+        return None
+    from stf.contexts.calibration import Calibration
+
+    found = rule.model if isinstance(rule.model, Calibration) else Calibration.load(rule.model)
+    return Model(found.durations, found.links, found.submit_s)

@@ -29,6 +29,7 @@ from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.interop.libraries import check_library
+from stf.placement.decisions import decisions_for
 from stf.placement.model import Placement
 from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
@@ -36,6 +37,7 @@ from stf.places.places import is_auto
 from stf.tasks import capsules, checks, comparing, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
+from stf.tasks.window import Window
 from stf.values.reducers import KEEP_PREVIOUS
 
 if TYPE_CHECKING:
@@ -118,7 +120,8 @@ def context(
         first. With ``"auto"``, the place of each task is chosen when it begins. It stays that place. On one device
         there is nothing to choose.
     placement : Rule or callable, optional
-        How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.owner`, or a function
+        How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.planned`, which also orders
+        the tasks, `stf.placement.owner`, or a function
         ``choose(task, places)`` that returns one of `places`. Each of `places` says when it is free, and what copies
         the task would need there (`stf.placement.Candidate`). Without `place`, it is for tasks that name none.
     plan : Plan, optional
@@ -372,7 +375,15 @@ class Context(Shown, ContextCore):
     def _place_tasks(self, place: places.ExecPlace | None, rule: Rule) -> None:
         """Say where tasks run that name no place, and how a place is chosen where there are several."""
         if self._spec.count > 1:
-            self.choose_places(Placement(self.engine, self._spec.count, rule), place is not None and is_auto(place))
+            known = self._driver.times() or arguments.model_of(rule)
+            timings = None if self._durations is None else self._durations.timings
+            owner = "cuda" if self.on_cuda else self._driver  # whose devices are the same in all contexts
+            devices = [(owner, number) for number in self._spec.numbers]
+            decisions = decisions_for(config.placement)
+            model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions)
+            self.choose_places(model, place is not None and is_auto(place))
+            if rule.window and self._caller is None:
+                self.hold_tasks(Window(self.engine, self.placement, rule.window))
         if place is not None and not is_auto(place):
             self.attach(self.engine, table.place_code(self, place), self.codes)
 

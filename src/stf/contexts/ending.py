@@ -68,6 +68,7 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
     """Run everything, write back, release, close; return what became of the device, if it is lost."""
     try:
         thread_turns.await_others(context.engine)
+        context.engine.submit_held()
         caller = context._caller
         if not knows_stream:  # nor does anybody know its events
             outside_events.cancel_all(context.engine)
@@ -148,6 +149,8 @@ def close(context: ContextCore) -> None:
         context._caller = context._caller._replace(owner=None, filling=None)
     write_pictures(context)
     capsules.tell_unused(context)
+    if context.placement is not None:
+        context.placement.end()
     tell_idle_devices(context)
 
 
@@ -156,6 +159,8 @@ def end_after(context: ContextCore, error: BaseException) -> None:
     engine = context.engine
     cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
     try:
+        if engine.window is not None:
+            engine.window.drop()
         thread_turns.abandon_own(engine)
         lifetime.abandon_open(engine)
         outside_events.cancel_all(engine)

@@ -313,6 +313,7 @@ def submit(context: ContextCore) -> None:
         raise TaskStateError(
             f"submit inside {description}: nothing of it starts before its end; call it before or after"
         )
+    context.engine.submit_held()
     if context.engine.gathering is not None:
         context.engine.gathering.step_out()
 

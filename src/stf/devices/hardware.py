@@ -93,21 +93,34 @@ class Model:
     def duration_s(self, name: str, nbytes: int, kind: str) -> float:
         """Return what a body takes: as measured, or in proportion, or a guess by the bytes of its data."""
         key = (name, nbytes, kind)
-        large = size_class(nbytes)
-        exact = self.durations.get((name, large, kind))
-        if exact is not None:
-            return self._told(key, exact, 1.0)
-        for other, factor in ((kind, 1.0), (self.like, self._speed(kind))):
-            known = self._by_function.get((name, other or ""))
-            if known:
+        found = self._found(name, size_class(nbytes), kind)
+        if found is not None:
+            duration, factor, is_exact = found
+            if not is_exact:
                 self.scaled.add(key)
-                nearest, duration = min(known, key=lambda item: abs(item[0] - large))
-                return self._told(key, duration, factor * math.ldexp(1.0, large - nearest))
+            return self._told(key, duration, factor)
         self.guessed.add(key)
         bandwidth = 20e9 if kind == "host" else self.hardware(kind).bytes_per_s
         guess = GUESS_S + nbytes / (EFFICIENCY * bandwidth)
         self.deviations[key] = guess / 2
         return guess
+
+    def known_s(self, name: str, large: int, kind: str) -> float | None:
+        """Return what a body takes whose data are of a size class, as measured or in proportion; None if none was."""
+        found = self._found(name, large, kind)
+        return None if found is None else found[0].mean_s * found[1]
+
+    def _found(self, name: str, large: int, kind: str) -> tuple[Duration, float, bool] | None:
+        """Return the nearest duration of a function, by what it is multiplied, and whether it is of this very key."""
+        exact = self.durations.get((name, large, kind))
+        if exact is not None:
+            return exact, 1.0, True
+        for other, factor in ((kind, 1.0), (self.like, self._speed(kind))):
+            known = self._by_function.get((name, other or ""))
+            if known:
+                nearest, duration = min(known, key=lambda item: abs(item[0] - large))
+                return duration, factor * math.ldexp(1.0, large - nearest), False
+        return None
 
     def _told(self, key: Key, duration: Duration, factor: float) -> float:
         self.deviations[key] = max(duration.p90_s - duration.median_s, 0.0) / 1.28 * factor

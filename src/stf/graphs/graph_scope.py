@@ -155,6 +155,7 @@ class GatheringScope(Gathering):
 
     def step_out(self) -> None:
         """Launch what was recorded, if it is for no one to say when."""
+        self.engine.submit_held()
         if self.implicit and self.has(self.engine.scope):
             self.flush()
         self._let_launch()
@@ -181,6 +182,7 @@ class GatheringScope(Gathering):
 
         The task that is `waiting`, if any, needs no more of it than its data.
         """
+        self.engine.submit_held()
         self.end(None if self.outer is not None else waiting)
         if self.outer is not None:
             self.outer.flush(waiting)
@@ -271,6 +273,8 @@ class GatheringScope(Gathering):
 
     def give_way(self) -> None:
         """Forget what was recorded, and let the gathering around gather again."""
+        if self.engine.window is not None:
+            self.engine.window.forget_recorded()
         try:
             self.discard()
         finally:
@@ -323,6 +327,7 @@ class GraphScope:
         if self._gathering is not None or self._recorder is not None:
             raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
         thread_turns.forget_left(engine)
+        engine.submit_held()
         recordings.join_tiles(engine)
         if thread_turns.is_repeated(engine):
             self._recorder = RecordingBuilder(context, "graph_scope")
@@ -363,6 +368,7 @@ class GraphScope:
             if self._recorder is not None:
                 self._end_part(self._recorder, error)
             elif self._gathering is not None and error is None:
+                self._context.engine.submit_held()
                 self._gathering.end()
         finally:
             self._leave()  # if it was not launched

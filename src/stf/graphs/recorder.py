@@ -28,6 +28,7 @@ class RecordingBuilder:
         """
         if self.scope is not None:
             raise TaskStateError(f"the with-block of this {self.description} is entered already; make another one")
+        self.engine.submit_held()
         port, thread = self.engine.make_graph_port(self.engine.root), threading.get_ident()
         patience = thread_turns.PATIENCE_S if patience is None else patience
         self.launch_before()
@@ -44,6 +45,7 @@ class RecordingBuilder:
     def close(self, needed: Any = None) -> Any:
         """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
         try:
+            self.engine.submit_held()  # a recording is planned as a whole
             if needed is not None:
                 with self.engine.gate:
                     initial_content.restore(self.engine, self.scope, needed)
@@ -57,6 +59,8 @@ class RecordingBuilder:
     def discard(self) -> None:
         """Forget what was recorded."""
         try:
+            if self.engine.window is not None:
+                self.engine.window.forget_recorded()
             if self.scope is not None:
                 self.scope.abandon()
         finally:

@@ -1,7 +1,7 @@
 cimport cython
 from stf._engine.access cimport Access
-from stf.kernels.plans cimport LaunchPlan, submit_planned
-from stf.tasks.placing cimport place_at, settle
+from stf.kernels.plans cimport LaunchPlan, planned_for, submit_planned
+from stf.tasks.placing cimport can_be_held, hold, place_at, settle
 from stf.tasks.task cimport ContextCore, Task, body_of, keep_body
 
 @cython.no_gc

@@ -60,7 +60,7 @@ class KernelBuilder:
         """Submit the task with its body; return its handle."""
         body = body_of(body)
         task = self.task
-        if task.state != NEW:
+        if task.state != NEW or task.is_held:
             task.must_be_new(self.construct.what)
         task.warns_if_unused = False
         given = body
@@ -79,13 +79,18 @@ class KernelBuilder:
 
     def submit(self, body):
         """Submit the task at its place."""
-        if self.task.where < 0:
-            settle(self.task)
         scope = self.task.context.engine.scope
         if scope.submitted is not None:
             scope.submitted.append(body)
         if self.task.engine.watches:
             self.offer(body)
+        if self.task.where < 0:
+            if can_be_held(self.task):
+                enqueues: cython.bint = self.task.engine.place(1).enqueues
+                found = planned_for(self.task, body, self.over, self.arguments, self.extra, enqueues)
+                if found is not None:  # else it is compiled first, for a place that is chosen now
+                    return hold(self.task, HeldKernel(found[0], self.arguments, found[1]))
+            settle(self.task)
         if submit_planned(self.task, body, self.over, self.arguments, self.extra):
             return 0
         task, code = self.task, body.__code__
@@ -99,7 +104,7 @@ class KernelBuilder:
         captured = Captured(body, where)
         self.extra = tuple([as_known(value, f"{where} gets args=") for value in self.extra])
         signature = BodySignature(body, captured, items, self.extra, where)
-        enqueues: cython.bint = task.engine.place(task.where).enqueues
+        enqueues = task.engine.place(task.where).enqueues
         made = (self.construct.kernel if enqueues else self.construct.loop)(task, self.over, signature)
         plan: LaunchPlan = LaunchPlan(task, body, self.over, self.arguments, self.extra, made.submit)
         plan = made.planned(plan, self.arguments)
@@ -129,6 +134,7 @@ class KernelBuilder:
             )
             own.task.warns_if_unused = False
             own.task.kind = self.task.kind
+            own.task.priority = self.task.priority
             found.append(own.on(place))
         first: KernelBuilder = found[0]
         self.task = first.task  # so that this builder, too, has run its body
@@ -155,10 +161,22 @@ class KernelBuilder:
                 self.task.context, self.construct, over, arguments, self.extra, self.task.symbol
             )
             own.task.warns_if_unused = False
+            own.task.priority = self.task.priority
             if number == 0:
                 own.task = self.task  # so that this builder, too, has run its body
             found.append(own.on(place))
         return found
+
+
+class HeldKernel:
+    """A kernel whose task is held until it is planned: how it is submitted, and the numbers that it gets."""
+
+    def __init__(self, plan, arguments, numbers):
+        self.plan, self.arguments, self.numbers = plan, arguments, numbers
+
+    def __call__(self, task):
+        plan: LaunchPlan = self.plan
+        plan.run(task, self.arguments, self.numbers)
 
 
 def make_builder(context: ContextCore, construct, over, arguments, extra, name):

@@ -7,7 +7,7 @@ from stf._engine.engine cimport Engine
 from stf._port.late_values cimport Asked
 from stf._port.recording_port cimport RecordingPort
 from stf.kernels.arguments cimport Kernel, LaunchBlock, give_block, put_described_value, put_number, put_value, take_block
-from stf.tasks.placing cimport place_at, settle
+from stf.tasks.placing cimport can_be_held, hold, place_at, settle, take_back_place
 from stf.tasks.views cimport reach_all
 from stf.tasks.task cimport ContextCore, Task
 
@@ -22,6 +22,7 @@ cdef class LateArguments(Arguments):
 
 cdef tuple accesses_in(tuple args)
 cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where, object symbol=*) except -1
+cdef int go_on(Task task, object kernel, object config, tuple args, object symbol) except -1
 cpdef int launch_alone(Task task, Kernel mine, Config shape, tuple args) except -1
 cdef int launch_with_extras(Task task, Kernel kernel, Config config, int64_t function, LaunchBlock block, tuple late, list pointers, bint alone) except -1
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args, bint alone=*) except -1

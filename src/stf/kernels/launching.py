@@ -97,9 +97,29 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
         place_at(task, context, where)
     if task.where < 0:
         task.accesses = accesses_in(expanded(args))
+        if can_be_held(task):
+            task.symbol = symbol
+            return hold(task, HeldLaunch(kernel, config_of(config), args, symbol))
         settle(task)
+    return go_on(task, kernel, config, args, symbol)
+
+
+class HeldLaunch:
+    """A launch whose task is held until it is planned."""
+
+    def __init__(self, kernel, config, args, symbol):
+        self.what = kernel, config, args, symbol
+
+    def __call__(self, task):
+        kernel, config, args, symbol = self.what
+        go_on(task, kernel, config, args, symbol)
+
+
+def go_on(task, kernel, config, args, symbol):
+    """Submit the launch of a task whose place is settled."""
+    context: ContextCore = task.context
     mine: Kernel = kernel_of(context, kernel, task.where)
-    shape: Config = config_of(config)
+    shape: Config = config if type(config) is Config else config_of(config)
     task.symbol = mine.name if symbol is None else symbol
     if len(args) != mine.count:
         args = expanded(args)
@@ -113,8 +133,13 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
 def launch_alone(task, mine, shape, args):
     """Submit a task that has not begun as one launch with these arguments, among them its accesses."""
     engine: Engine = task.engine
-    if not outcomes.begins(engine, task):
-        return 0
+    try:
+        if not outcomes.begins(engine, task):
+            take_back_place(task)
+            return 0
+    except BaseException:
+        take_back_place(task)
+        raise
     try:
         pending: cython.bint = engine.pending() != 0
         special: cython.bint = shape.extras is not None or mine.cooperative

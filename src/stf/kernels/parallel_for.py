@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 from stf._engine.access import Access
-from stf._support.arguments import name_of
+from stf._support.arguments import name_of, priority_of
 from stf.kernels.elements import Elements
 from stf.kernels.index_spaces import space_of, space_of_shape
 from stf.kernels.reductions import Reduction
@@ -18,7 +18,7 @@ ELEMENTS: object = Elements()
 
 
 @cython.binding(True)
-def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=None):
+def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=None, priority=0):
     """Run a body for each element of an index space; call the result with the body, or use it as a decorator.
 
     The body is a Python function or a lambda, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the
@@ -45,6 +45,8 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=Non
         The task's name in pictures and messages; the body's name by default.
     after : Event or sequence of Event, optional
         Events of `Context.event` that it comes after.
+    priority : int, optional
+        Where several tasks could run, a smaller number comes first; see `Context.task`.
 
     Returns
     -------
@@ -78,12 +80,15 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=Non
     >>> Y
     array([1., 3., 5., 7.])
     """
+    order = 0 if priority == 0 and priority is not False else priority_of(priority)
     if symbol is not None:
         name = name_of(name, symbol)
     if after is not None:
         arguments += accesses_after(after)
     if len(arguments) > 0 and type(arguments[0]) is tuple:
-        return make_builder(context, ELEMENTS, space_like(arguments[0]), arguments[1:], args, name)
+        first: KernelBuilder = make_builder(context, ELEMENTS, space_like(arguments[0]), arguments[1:], args, name)
+        first.task.priority = order
+        return first
     rest = list(arguments)
     place = partition = None
     if rest and is_place(rest[0], rest[1:]):
@@ -97,6 +102,7 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=Non
     space = space_of(rest.pop(0))
     builder = make_builder(context, ELEMENTS, space, tuple(rest), args, name)
     builder.partition = partition
+    builder.task.priority = order
     return builder if place is None else builder.on(place)
 
 

@@ -32,11 +32,12 @@ cdef class LaunchPlan:
     cdef tuple functions
     cdef public tuple watched
     cdef public object is_for
-    cdef bint holds(self, Task task, object body, object construct, tuple items, tuple extra) except -1
+    cdef bint holds(self, Task task, object body, object construct, tuple items, tuple extra, bint enqueues) except -1
     cdef tuple numbers(self, object body, tuple extra)
     cdef int run(self, Task task, tuple items, tuple numbers) except -1
 
 cdef dict plans
 cdef bint is_wide(object value) except -1
 cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
+cdef tuple planned_for(Task task, object body, object construct, tuple items, tuple extra, bint enqueues)
 cpdef int remember(LaunchPlan plan, object body, object captured) except -1

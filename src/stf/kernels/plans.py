@@ -103,9 +103,9 @@ class LaunchPlan:
         self.kernel, self.config, self.before, self.after = kernel, shape, before, after
         return self
 
-    def holds(self, task, body, construct, items, extra):
+    def holds(self, task, body, construct, items, extra, enqueues):
         """Return whether another call is alike, but for the values of numbers."""
-        if body.__globals__ is not self.around or task.engine.place(task.where).enqueues != self.enqueues:
+        if body.__globals__ is not self.around or enqueues != self.enqueues:
             return False
         if task.symbol != self.symbol if self.enqueues else config.validate != self.validate:
             return False
@@ -119,7 +119,7 @@ class LaunchPlan:
                 return False
         if construct is not self.construct and construct != self.construct:
             return False
-        return self.is_for is None or bool(self.is_for(task))
+        return self.is_for is None or (task.where >= 0 and bool(self.is_for(task)))
 
     def numbers(self, body, extra):
         """Return what the kernel gets now; None if the plan does not hold any more."""
@@ -171,22 +171,32 @@ def is_wide(value):
 
 def submit_planned(task, body, construct, items, extra):
     """Submit a task by a plan; whether there was one."""
-    found = plans.get(id(body.__code__))
+    found = planned_for(task, body, construct, items, extra, task.engine.place(task.where).enqueues)
     if found is None:
         return False
-    mine: list = found
+    cython.cast(LaunchPlan, found[0]).run(task, items, found[1])
+    return True
+
+
+def planned_for(task, body, construct, items, extra, enqueues):
+    """Return a plan for a task at a place that `enqueues` or not, and what the kernel gets now; None if there is none.
+
+    Where the task has no place yet, only a plan for all such places will do.
+    """
+    known = plans.get(id(body.__code__))
+    if known is None:
+        return None
+    mine: list = known
     for i in range(len(mine)):
         plan: LaunchPlan = mine[i]
-        if plan.holds(task, body, construct, items, extra):
+        if plan.holds(task, body, construct, items, extra, enqueues):
             try:
                 numbers = plan.numbers(body, extra)
             except ValueError:  # a variable has no value
-                return False
-            if numbers is None:
-                continue
-            plan.run(task, items, numbers)
-            return True
-    return False
+                return None
+            if numbers is not None:
+                return plan, numbers
+    return None
 
 
 def remember(plan, body, captured):

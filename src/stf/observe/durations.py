@@ -1,31 +1,46 @@
-"""How long tasks take: kept by function, by size of their data, and by kind of device.
+"""How long tasks take: kept by function, by size of their data, and by kind of device. Compiled.
 
 What a task costs follows from three things that are known before it runs: its function, how many bytes its data have
-(as a power of two: its size class), and the kind of device. So the times of one program predict another one.
+(as a power of two: its size class), and the kind of device. So the times of one program predict another one, and the
+first tasks of a program say where the next ones should run.
 
 Of each key the last 16 times are kept. Of these, times beyond four medians are dropped: a page fault, a signal, a first
-call that compiles. The *mean* of what is left predicts a makespan, which is a sum; the *median* decides between places,
-since one slow run must not move a thousand tasks. Measured on a busy machine, means of bodies predicted a run to 14 %
-where medians were off by up to 74 %.
+call that compiles. One slow run must not move a thousand tasks. The *mean* of what is left counts, since a makespan is
+a sum. Measured on a busy machine, means of bodies predicted a run to 14 % where medians were off by up to 74 %.
 
-Only some of the tasks of a function are timed, once 16 were: one in 16. So a task costs little more than without.
+`Timings` is the one table. Two feed it: `Durations`, an observer, where a user asked for times, and the placement of a
+context, which times the first eight tasks of a key and then one of 64. Times of a calibration stand in for what was
+not measured here yet.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import cython
 
 from .observer import ObservedTask, Observer
 
+if not cython.compiled:
+
+    def stf_size_class(nbytes: float) -> int:
+        """Return the size class of a number of bytes."""
+        return math.frexp(nbytes)[1] - 1 if nbytes > 1 else 0
+
+
 KEPT = 16  # times of each key
 OUTLIER = 4.0  # medians: what took longer is dropped
+FIRST: cython.int = 8  # tasks of a key that placement times,
+EVERY: cython.int = 64  # and then one of so many
+FEWEST = 2  # times that make a mean, by which places are chosen
 EACH = 16  # of a function with as many as are kept, one task in so many is timed
 MOST_PENDING = 1 << 16  # tasks that were submitted and have not run
 TIMED = frozenset({"task", "host_launch", "fill", "copy", "part"})  # kinds of tasks; the others wait, or only order
 
 Key = tuple[str, int, str]
+Known = Callable[[str, int, str], float | None]
 
 
 class Duration(NamedTuple):
@@ -74,6 +89,97 @@ def nbytes_of(task: Any) -> int:
     return total
 
 
+@cython.final
+@cython.cclass
+class Timing:
+    """What was measured of tasks that should take the same time."""
+
+    def __init__(self, known_s=None):
+        self.mean = -1.0 if known_s is None else known_s
+        self.asked = self.count = 0
+        self.recent = []
+
+    def is_due(self):
+        """Count a task; return whether it is to be measured."""
+        self.asked += 1
+        return self.asked <= FIRST or self.asked % EVERY == 0
+
+    def ran(self, start_ns, end_ns):
+        """Take the times of a body that has run."""
+        self.add((end_ns - start_ns) * 1e-9)
+
+    def add(self, seconds):
+        """Take a measurement, from any thread."""
+        recent = [*self.recent, seconds]
+        if len(recent) > KEPT:
+            del recent[0]
+        self.recent = recent
+        self.count += 1
+        if self.count >= FEWEST:
+            most = OUTLIER * sorted(recent)[(len(recent) - 1) // 2]
+            counted = [one for one in recent if one <= most]
+            self.mean = sum(counted) / len(counted)
+        return 0
+
+    def duration(self):
+        """Return what is known of them."""
+        return duration_of(self.count, self.recent)
+
+
+@cython.final
+@cython.cclass
+class Timings:
+    """The times of a context's tasks.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        The kinds of devices, by which tasks take different times.
+    known : callable, optional
+        ``known(name, size_class, kind)`` is the time of a task of which nothing was measured here, in seconds; or None.
+    """
+
+    def __init__(self, kinds, known=None):
+        self.kinds = list(dict.fromkeys(kinds))
+        self.known = known
+        self.timings = {}
+        self.last_name = self.last = None
+
+    def timing(self, name, size_class, kind):
+        """Return what is known of tasks of a name, whose data have that size, on a kind of device, by number."""
+        if name is not self.last_name:
+            last = self.timings.get(name)
+            if last is None:
+                self.timings[name] = last = {}
+            self.last_name, self.last = name, last
+        key: cython.int = size_class << 8 | kind
+        found: Timing = self.last.get(key)
+        if found is None:
+            known_s = None if self.known is None else self.known(name, size_class, self.kinds[kind])
+            self.last[key] = found = Timing(known_s)
+        return found
+
+    def note(self, name, size_class, kind, seconds):
+        """Take a duration that somebody has measured, on a kind of device, by its name."""
+        if kind not in self.kinds:
+            self.kinds.append(kind)
+        self.timing(name, size_class, self.kinds.index(kind)).add(seconds)
+
+    def count(self, name, size_class, kind):
+        """Return how many were measured."""
+        return self.timing(name, size_class, self.kinds.index(kind)).count
+
+    def table(self):
+        """Return the durations of all that was measured, by (function, size class, kind of device)."""
+        found = {}
+        for name, of_name in list(self.timings.items()):
+            for key, item in list(of_name.items()):
+                timing: Timing = item
+                if timing.count:
+                    found[(name, key >> 8, self.kinds[key & 255])] = timing.duration()
+        return found
+
+
 class Durations(Observer):
     """Keep how long the tasks of a context take.
 
@@ -85,7 +191,7 @@ class Durations(Observer):
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self._kinds = kinds
-        self._times: dict[Key, tuple[list[int], deque[float]]] = {}  # how many, and the last ones
+        self.timings = Timings(kinds)
         self._settled: set[str | None] = set()  # functions of which many were timed
         self._classes: dict[int, int] = {}  # by task
 
@@ -114,13 +220,9 @@ class Durations(Observer):
         if task_id not in self._classes or category != "task":
             return
         large = self._classes[task_id]
-        key = (name, large, self._kinds[device + 1] if device + 1 < len(self._kinds) else "")
-        known = self._times.get(key)
-        if known is None:
-            known = self._times.setdefault(key, ([0], deque(maxlen=KEPT)))
-        known[0][0] += 1
-        known[1].append((end_ns - start_ns) * 1e-9)
-        if known[0][0] == KEPT:
+        kind = self._kinds[device + 1] if device + 1 < len(self._kinds) else ""
+        self.timings.note(name, large, kind, (end_ns - start_ns) * 1e-9)
+        if self.timings.count(name, large, kind) == KEPT:
             self._settled.add(name)
 
     def withdrawn(self, task_id: int) -> None:
@@ -129,7 +231,7 @@ class Durations(Observer):
 
     def table(self) -> dict[Key, Duration]:
         """Return the durations by (function, size class, kind of device)."""
-        return {key: duration_of(count[0], list(times)) for key, (count, times) in list(self._times.items())}
+        return self.timings.table()
 
 
 def to_records(table: Mapping[Key, Duration]) -> list[dict[str, Any]]:

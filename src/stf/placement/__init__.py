@@ -4,6 +4,6 @@ See `stf.context`, whose `placement` takes one.
 """
 
 from stf.placement.asking import AccessView, Candidate, TaskView
-from stf.placement.rules import Rule, eft, owner
+from stf.placement.rules import Rule, eft, owner, planned
 
-__all__ = ["AccessView", "Candidate", "Rule", "TaskView", "eft", "owner"]
+__all__ = ["AccessView", "Candidate", "Rule", "TaskView", "eft", "owner", "planned"]

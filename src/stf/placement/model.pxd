@@ -1,3 +1,4 @@
+from libc.stdint cimport int64_t
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, WRITE, Access, Data
 from stf._engine.coherency cimport Pool
@@ -5,15 +6,7 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf._engine.versions cimport Version
 from stf._port.replicas cimport INVALID, Replica
-from stf.placement.durations cimport Durations, Timing
-
-cdef extern from *:
-    """
-    #include <math.h>
-    /* The class of a number of bytes: the exponent of the next power of two. */
-    static int stf_size_class(double nbytes) { int exponent = 0; if (nbytes > 0) frexp(nbytes, &exponent); return exponent; }
-    """
-    int stf_size_class(double nbytes) noexcept
+from stf.observe.durations cimport Timing, Timings, stf_size_class
 
 cdef struct Clock:
     double free  # when what was given to a place is done
@@ -39,16 +32,24 @@ cdef struct Run:
     double seconds
     bint is_known
 
+cdef class Load:
+    cdef object __weakref__
+    cdef public double free  # when the device is done with what all contexts gave it
+
 cdef class Forecast:
     cdef double* at  # when the content is there, by data place; below 0 where that is not known
     cdef double written  # when the last writer ends,
     cdef double used  # and the last of those that use it
+    cdef int64_t plan  # the plan that says where the content is, instead of the engine; 0 for none
+    cdef int64_t partials  # places of that plan that add to it, as bits
 
 cdef class Placement:
     cdef readonly int count  # of places that tasks can go to: their numbers are 1 and up
     cdef readonly object rule  # how the user wants tasks to be placed
-    cdef readonly Durations durations
+    cdef readonly Timings durations
     cdef readonly list kinds  # of devices: (name, whether bodies only enqueue)
+    cdef list kind_numbers  # of these, in `durations`
+    cdef bint is_observed  # somebody else measures all tasks
     cdef Engine engine
     cdef list names  # of the places, by number
     cdef double weight  # of the time that copies take
@@ -67,6 +68,14 @@ cdef class Placement:
     cdef double after  # when the tasks are done that it comes after, wherever it runs
     cdef double total  # bytes
     cdef double start, finish, moves, moved, evicted  # at the place that was looked at last
+    cdef list loads  # by place: what this context and others gave to the device
+    cdef object decisions  # of an earlier run, that are repeated, or of this one; or None
+    cdef int64_t number  # of the task that got one last
+    cdef int64_t last  # the number of the task that was committed last,
+    cdef int last_place  # where,
+    cdef double last_free, last_arrived  # and the clock there before
+    cdef int64_t plan  # the number of the plan that is being made; 0 for none
+    cdef int64_t plans  # how many were made
     cpdef int choose(self, TaskCore task, object context) except -1
     cdef int reserve(self, int count) except -1
     cdef int look(self, TaskCore task) except -1
@@ -81,7 +90,15 @@ cdef class Placement:
     cdef int earliest(self, TaskCore task) except -1
     cdef int commit(self, TaskCore task, int place) except -1
     cdef list candidates(self, TaskCore task)
+    cdef int take_loads(self) except -1
+    cdef int repeated(self, TaskCore task) except -1
+    cpdef int number_task(self, TaskCore task) except -1
+    cpdef int take_back(self, TaskCore task) except -1
     cpdef int settle_clocks(self) except -1
+    cdef int settle_on(self, TaskCore task, int place) except -1
+    cdef Forecast planned_forecast(self, Version version)
+    cdef int note_write(self, Access access, int place, double finish) except -1
 
+cdef Version version_at(Data data)
 cdef Forecast forecast_of(Version version, int width)
 cdef list partials_of(Version version)

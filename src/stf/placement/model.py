@@ -26,21 +26,21 @@ tell nobody. Their time on a place is not counted.
 
 from __future__ import annotations
 
+import weakref
+
 import cython
 
 from stf._engine.access import Access, Data
 from stf._engine.coherency import Pool
 from stf._port.replicas import Replica
+from stf.observe.durations import Timing, Timings
 from stf.placement.asking import ask
 from stf.placement.choices import Choice, Row
-from stf.placement.durations import Durations, Timing
 
 if not cython.compiled:
-    import math
     from types import SimpleNamespace
 
-    def stf_size_class(nbytes):
-        return math.frexp(nbytes)[1]
+    from stf.observe.durations import stf_size_class
 
     def records(count, **fields):
         return [SimpleNamespace(**fields) for _ in range(count)]
@@ -49,7 +49,25 @@ if not cython.compiled:
 SUBMISSION: cython.double = 20e-6  # seconds of a task of which nothing is known, beside those that its bytes take:
 SPEED_OF_MEMORY: cython.double = 0.7 * 2e10  # of emulated devices,
 SPEED_OF_GPU: cython.double = 0.7 * 2e12  # and of others
-TIE: cython.double = 1e-12  # seconds
+
+
+@cython.final
+@cython.cclass
+class Load:
+    """When a device is done with what all contexts of this process gave it, as their models have it."""
+
+
+loads: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # by the device
+
+
+def load_of(device):
+    """Return the load of a device, which all who know it share."""
+    found = loads.get(device)
+    if found is None:
+        found = loads[device] = Load()
+        if not cython.compiled:
+            found.free = 0.0
+    return found
 
 
 @cython.final
@@ -73,6 +91,7 @@ def forecast_of(version, width):
             raise MemoryError
     else:
         forecast.at, forecast.written, forecast.used = [0.0] * width, 0.0, 0.0
+        forecast.plan = forecast.partials = 0
     version.forecast = forecast
     return forecast
 
@@ -88,19 +107,33 @@ class Placement:
         The number of places; theirs are 1 and up.
     rule : Rule
         How they are chosen.
+    model : object, optional
+        What is known of devices and links of such kinds (`devices.hardware.Model`); without it links are those of the
+        engine, and times are learnt.
+    timings : Timings, optional
+        Where times are kept, if somebody keeps them already.
+    devices : sequence, optional
+        What the devices are known by in this process, so that contexts see each other's load.
+    decisions : Decisions, optional
+        Of an earlier run, to be repeated; or where those of this one are kept.
     """
 
-    def __init__(self, engine, count, rule):
+    def __init__(self, engine, count, rule, model=None, timings=None, devices=None, decisions=None):
         source: cython.int
         number: cython.int
         self.engine, self.count, self.rule = engine, count, rule
         self.weight, self.is_owner, self.function = rule.move_weight, rule.is_owner, rule.function
         self.width = count + 1
-        self.durations = Durations()
+        known = None if model is None else model.known_s
+        self.is_observed = timings is not None
+        self.durations = timings or Timings([place.kind for place in engine.places[1 : self.width]], known)
+        if timings is not None:
+            self.durations.known = known
         self.is_limited = any([pool.limit for pool in engine.coherency.pools])
         kinds = [(place.kind, place.enqueues) for place in engine.places[: self.width]]
         self.names = [place.name for place in engine.places[: self.width]]
         self.kinds = list(dict.fromkeys(kinds[1:]))
+        self.kind_numbers = [self.durations.kinds.index(kind) for kind, _ in self.kinds]
         ways = self.width * self.width
         if cython.compiled:
             self.clocks = cython.cast("Clock*", PyMem_Calloc(self.width, cython.sizeof(Clock)))
@@ -116,9 +149,13 @@ class Placement:
             self.clocks[number].memory = engine.places[number].memory
             for source in range(self.width):
                 latency_s, bytes_per_s = engine.root.links.link(source, number)
+                if model is not None and source != number and number and source:
+                    latency_s, bytes_per_s = model.timed_link(engine.places[source].kind, engine.places[number].kind)
                 self.ways[source * self.width + number].latency = latency_s
                 self.ways[source * self.width + number].per_byte = 1 / bytes_per_s
         self.timings = [None] * len(self.kinds)
+        self.loads = [Load(), *map(load_of, devices or [object() for _ in range(count)])]
+        self.decisions, self.number, self.last = decisions, 0, 0
         self.room = 0
         self.reserve(8)
 
@@ -149,17 +186,55 @@ class Placement:
 
     def choose(self, task, context):
         """Return the place of a task whose accesses are known; the model goes on as if the task ran there."""
+        place: cython.int
+        self.number_task(task)
+        self.take_loads()
         self.look(task)
-        if self.function is None:
-            place: cython.int = self.earliest(task)
+        if self.decisions is not None and (place := self.repeated(task)) != 0:
+            pass
+        elif self.function is None:
+            place = self.earliest(task)
         else:
             place = ask(self.function, task, context, self.candidates(task))
             self.look(task)  # the user's function may have submitted tasks
+        self.settle_on(task, place)
+        return self.commit(task, place)
+
+    def settle_on(self, task, place):
+        """Let the task that was looked at be measured, if it is due, and remember why it is at a place."""
+        if self.decisions is not None:
+            self.decisions.note(task.placed, task, place)
         timing: Timing = self.timings[self.clocks[place].kind]
-        task.choice = timing if timing.is_due() else None
+        task.choice = timing if not self.is_observed and timing.is_due() else None
         if self.engine.observer is not None:
             task.choice = Choice(place, self.candidates(task), self.rule.describe(), self.names, task.choice)
-        return self.commit(task, place)
+        return 0
+
+    def number_task(self, task):
+        """Give a task its number among those whose place is chosen, in the order of submission."""
+        self.number += 1
+        task.placed = self.number
+        return 0
+
+    def repeated(self, task):
+        """Return the place that an earlier run chose; 0 where none is repeated."""
+        return self.decisions.place_of(task.placed, task, self.count)
+
+    def take_loads(self):
+        """Know what other contexts have given to the devices."""
+        place: cython.int
+        for place in range(1, self.width):
+            self.clocks[place].free = cython.cast(Load, self.loads[place]).free
+        return 0
+
+    def take_back(self, task):
+        """Let the last task that was placed count for nothing: it did not begin."""
+        if task.placed and task.placed == self.last:
+            self.clocks[self.last_place].free = self.last_free
+            self.clocks[self.clocks[self.last_place].memory].arrived = self.last_arrived
+            cython.cast(Load, self.loads[self.last_place]).free = self.last_free
+            self.last = 0
+        return 0
 
     # -- the task ------------------------------------------------------------------------------------------------
 
@@ -177,14 +252,13 @@ class Placement:
     def look_at(self, access, i):
         """Note what one access needs: where its content is and since when, and what the task comes after for it."""
         data = access.core
-        version = data.version
-        while version.valid == 0 and version.partials is None and version.parent is not None:
-            version = version.parent  # a recording that has not used the data yet
+        version = version_at(data)
         mode: cython.int = access.mode
         count: cython.int = 0
+        place: cython.int
         ready: cython.double
         data: Data
-        forecast: Forecast = version.forecast
+        forecast: Forecast = version.forecast if self.plan == 0 else self.planned_forecast(version)
         nbytes: cython.double = 0.0 if data.token else data.layout.nbytes
         self.uses[i].mode, self.uses[i].target, self.uses[i].nbytes = mode, access.place, nbytes
         self.total += nbytes
@@ -192,8 +266,18 @@ class Placement:
             self.after = max(self.after, forecast.written)
             if mode & WRITE:
                 self.after = max(self.after, forecast.used)
-        for item in version.replicas if mode != ACCUMULATE else partials_of(version):
-            replica = cython.cast(Replica, item)
+        if self.plan:
+            for place in range(self.width):
+                if forecast.partials >> min(place, 62) & 1 if mode == ACCUMULATE else forecast.at[place] >= 0:
+                    self.sources[i * self.width + count].place = place
+                    self.sources[i * self.width + count].ready = max(forecast.at[place], 0.0)
+                    count += 1
+            self.uses[i].sources = count
+            return 0
+        replicas: list = version.replicas if mode != ACCUMULATE else partials_of(version)
+        n: cython.Py_ssize_t
+        for n in range(len(replicas)):
+            replica = cython.cast(Replica, replicas[n])
             if (replica.state == INVALID and mode != ACCUMULATE) or count == self.width:
                 continue
             known: cython.bint = replica.place < self.width
@@ -210,7 +294,7 @@ class Placement:
         name = task.kind if task.symbol is None else task.symbol
         size_class: cython.int = stf_size_class(self.total)
         for k in range(len(self.kinds)):
-            timing: Timing = self.durations.timing(name, size_class, k)
+            timing: Timing = self.durations.timing(name, size_class, self.kind_numbers[k])
             self.timings[k] = timing
             self.runs[k].is_known = timing.mean >= 0
             if timing.mean >= 0:
@@ -263,7 +347,7 @@ class Placement:
                     moved += nbytes
                 continue
             if cost > 0:
-                port = arrival
+                port += cost
                 moves += cost
                 moved += nbytes
                 if task is not None:
@@ -277,7 +361,7 @@ class Placement:
     def note_copy(self, task, i, target, arrival):
         """Let the content of an access be at a data place from `arrival` on."""
         access = cython.cast(Access, task.accesses[i])
-        forecast_of(access.core.version, self.width).at[target] = arrival
+        forecast_of(version_at(access.core), self.width).at[target] = arrival
         return 0
 
     def score(self, task, place):
@@ -324,11 +408,12 @@ class Placement:
         least: cython.double = 0.0
         score: cython.double
         owners: cython.bint = self.is_owner and self.has_owner()
+        tie: cython.double = 1e-12  # seconds
         for place in range(1, self.count + 1):
             if owners and not self.owns(place):
                 continue
             score = self.score(task, place)
-            if best == 0 or score < least - TIE or (score <= least + TIE and self.owns(place) and not self.owns(best)):
+            if best == 0 or score < least - tie or (score <= least + tie and self.owns(place) and not self.owns(best)):
                 best, least = place, score
         return best
 
@@ -344,19 +429,59 @@ class Placement:
         """Let the task run at a place, in the model; return that."""
         i: cython.int
         q: cython.int
+        self.last, self.last_place, self.last_free = task.placed, place, self.clocks[place].free
+        self.last_arrived = self.clocks[self.clocks[place].memory].arrived
         finish: cython.double = max(self.clocks[place].free, self.after, self.bring(place, task))
         finish += self.runs[self.clocks[place].kind].seconds
-        self.clocks[place].free = finish
+        self.clocks[place].free = cython.cast(Load, self.loads[place]).free = finish
         for i in range(self.size):
             access = cython.cast(Access, task.accesses[i])
-            forecast = forecast_of(access.core.version, self.width)
+            forecast = forecast_of(version_at(access.core), self.width)
             forecast.used = max(forecast.used, finish)
             if access.mode != READ:
                 forecast.written = max(forecast.written, finish)
-            if access.mode & WRITE:
+            if self.plan:
+                self.note_write(access, place, finish)
+            elif access.mode & WRITE:
                 for q in range(self.width):
                     forecast.at[q] = finish
         return place
+
+    def note_write(self, access, place, finish):
+        """Let a plan know where the content of an access is from now on."""
+        q: cython.int
+        here: cython.int = self.clocks[place].memory if access.place == AFFINE else access.place
+        forecast = forecast_of(version_at(access.core), self.width)
+        if here >= self.width:
+            here = 0
+        if access.mode == ACCUMULATE:
+            forecast.partials |= cython.cast(cython.longlong, 1) << min(here, 62)
+        elif access.mode & WRITE:
+            for q in range(self.width):
+                forecast.at[q] = -1.0
+            forecast.at[here] = finish
+            forecast.partials = 0
+        return 0
+
+    def planned_forecast(self, version):
+        """Return the forecast of a version in the plan that is being made: it begins with what the engine knows."""
+        q: cython.int
+        forecast = forecast_of(version, self.width)
+        if forecast.plan == self.plan:
+            return forecast
+        forecast.plan = self.plan
+        forecast.partials = 0
+        valid: cython.longlong = 0
+        for item in version.replicas:
+            replica = cython.cast(Replica, item)
+            if replica.state != INVALID:
+                valid |= cython.cast(cython.longlong, 1) << min(replica.place if replica.place < self.width else 0, 62)
+        for q in range(self.width):
+            forecast.at[q] = max(forecast.at[q], 0.0) if valid >> min(q, 62) & 1 else -1.0
+        for item in partials_of(version):
+            replica = cython.cast(Replica, item)
+            forecast.partials |= cython.cast(cython.longlong, 1) << min(replica.place, 62)
+        return forecast
 
     def candidates(self, task):
         """Return what is known of each place."""
@@ -378,15 +503,34 @@ class Placement:
             )
         return found
 
+    def end(self):
+        """Let others know that nothing is left to do here, and write what was chosen where that is wanted."""
+        self.settle_clocks()
+        if self.decisions is not None:
+            self.decisions.write()
+
     def settle_clocks(self):
         """Let all places be as late: the host has waited for everything."""
         place: cython.int
         latest: cython.double = 0.0
         for place in range(self.width):
             latest = max(latest, self.clocks[place].free, self.clocks[place].arrived)
+        self.take_loads()
+        for place in range(self.width):
+            latest = max(latest, self.clocks[place].free)
         for place in range(self.width):
             self.clocks[place].free = self.clocks[place].arrived = latest
+            cython.cast(Load, self.loads[place]).free = latest
+        self.last = 0
         return 0
+
+
+def version_at(data):
+    """Return the version of data that a task uses which begins now."""
+    version = data.version
+    while version.valid == 0 and version.partials is None and version.parent is not None:
+        version = version.parent  # a recording that has not used the data yet
+    return version
 
 
 def partials_of(version):

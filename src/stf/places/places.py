@@ -138,13 +138,16 @@ class ExecPlace(Shown):
     [2. 2. 2.]
     """
 
-    __slots__ = ("affine", "index", "kind")
-    _shown = ["affine_data_place", "attributes", "get_dim", "get_dims", "pick_stream", "reshape", "stream_pool"]
+    __slots__ = ("affine", "ask_priorities", "index", "kind")
+    _shown = """
+        affine_data_place attributes get_dim get_dims pick_stream priorities reshape stream_pool
+    """.split()
 
     def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
         self.kind = kind
         self.index = index
         self.affine = affine
+        self.ask_priorities: Any = None  # of a device of a context: says what it has
 
     size = 1
     dims: tuple[int, ...] = (1,)
@@ -294,6 +297,35 @@ class ExecPlace(Shown):
         from stf.places.attributes import attributes_of
 
         return attributes_of(self, is_on_cuda())
+
+    @property
+    def priorities(self) -> tuple[int, int]:
+        """The lowest and the highest priority that tasks have on a device of a context; a smaller number is higher.
+
+        ``(0, 0)`` says that it has none. See `Context.task`.
+
+        Raises
+        ------
+        PlaceError
+            It is no device of a context.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu:2") as ctx:
+        ...     print(ctx.devices[0].priorities)
+        (0, -5)
+        """
+        if self.ask_priorities is None:
+            raise PlaceError(f"{self!r} is of no context, whose devices have priorities; ask ctx.devices[0].priorities")
+        lowest, highest = self.ask_priorities()
+        return int(lowest), int(highest)
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()  # type: ignore[misc]
+        if isinstance(state, tuple):
+            state[1].pop("ask_priorities", None)
+            state[1]["ask_priorities"] = None
+        return state
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ExecPlace) and (self.kind, self.index) == (other.kind, other.index)

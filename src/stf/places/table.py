@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
 from stf._engine import thread_turns
@@ -52,7 +53,10 @@ def devices(context: Placed) -> Grid:
     4 exec_place.device(3)
     (2, 2)
     """
-    return Grid([ExecPlace("device", i) for i in context._spec.numbers])
+    found = [ExecPlace("device", i) for i in context._spec.numbers]
+    for code, place in enumerate(found, 1):
+        place.ask_priorities = functools.partial(context.engine.root.priorities, code)
+    return Grid(found)
 
 
 def place_code(context: Placed, place: Any) -> int:
@@ -169,6 +173,7 @@ def where_code(context: Placed, where: Any) -> int:
     if not isinstance(where, DataHandle):
         return place_code(context, where)
     check_mine(context.engine, where)
+    where.core.engine.submit_held()
     valid = [r.place for r in where.core.version.replicas if r.state]
     if where.core.token or not valid:
         return current_place_code(context)

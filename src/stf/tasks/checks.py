@@ -44,6 +44,7 @@ def must_be_outside(context: ContextCore, what: str, launch: bool = True, waits_
     inside = claims.inside(context.engine, threading.get_ident(), waits_for_one)
     if inside is not None:
         raise TaskStateError(f"{what} inside {inside}")
+    context.engine.submit_held()
     if launch and context.engine.gathering is not None:
         context.engine.gathering.step_out()
 

@@ -13,7 +13,7 @@ from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
-from stf.tasks.placing cimport place_as_function, settle
+from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
@@ -74,6 +74,7 @@ cdef class TaskFunction:
     cdef object arrays_of
     cdef object library  # of its arrays: `arrays_of`, or the only one that annotations name
     cdef object where
+    cdef readonly int priority  # of its tasks
     cdef bint is_fixed  # `where` is a number or the host, which contexts know
     cdef dict variants  # the same function elsewhere, by such a place
     cdef bint in_graphs
@@ -109,6 +110,7 @@ cdef class TaskFunction:
     cdef object late_array(self, Task task, int index, int position)
     cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
+    cdef int go_on(self, Task task, object fn, list values, dict shapes, bint was_held) except -1
     cdef TaskFunction for_accesses(self, list values)
     cdef object with_globals(self, object fn)
     cdef tuple accesses_of(self, list values)
@@ -128,6 +130,12 @@ cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, Py
 cdef object check_context(object context, object core)
 cdef bint is_of_numpy(Engine engine, TaskCore task) except -1
 cdef object new_handle(Data core)
+
+cdef class HeldCall:
+    cdef TaskFunction function
+    cdef object fn
+    cdef list values
+    cdef dict shapes
 
 cdef class BoundTaskFunction:
     cdef readonly TaskFunction function

@@ -12,7 +12,7 @@ import cython
 
 from stf._engine import host_waits, outcomes
 from stf._engine.access import accumulate_access, handle_type
-from stf._support.arguments import name_of, refuse_generator
+from stf._support.arguments import name_of, priority_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
@@ -60,6 +60,7 @@ class TaskFunction:
         self.is_checked = False
         self.spare = self.variants = None
         self.is_fixed = False
+        self.priority = 0
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
@@ -129,6 +130,12 @@ class TaskFunction:
         copy.symbol = name_of(symbol)
         return copy
 
+    def with_priority(self, priority):
+        """Return the same function whose tasks have a priority; see `Context.task`."""
+        copy: TaskFunction = self.copy()
+        copy.priority = priority_of(priority)
+        return copy
+
     def copy(self):
         copy: TaskFunction = TaskFunction.__new__(TaskFunction)
         copy.fn = self.fn
@@ -136,6 +143,7 @@ class TaskFunction:
         copy.arrays_of, copy.library = self.arrays_of, self.library
         copy.where = self.where
         copy.is_fixed = self.is_fixed
+        copy.priority = self.priority
         copy.in_graphs = self.in_graphs
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
         copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
@@ -256,14 +264,24 @@ class TaskFunction:
         if len(values) > self.accessed or shapes is not None:
             check_params(engine, values, self.kinds)
             self.refuse_arrays(task, values)
+        if task.where < 0:
+            call: HeldCall = HeldCall.__new__(HeldCall)
+            call.function, call.values, call.shapes = self, values, shapes
+            call.fn = self.with_globals(fn) if self.reads else fn
+            return hold(task, call)
+        return self.go_on(task, fn, values, shapes, False)
+
+    def go_on(self, task, fn, values, shapes, was_held):
+        """Begin a task whose place is settled, and submit its body; one that `was_held` has the variables it reads."""
         body = None
+        engine = cython.cast("Engine", task.engine)
         if self.binds_late and shapes is None and engine.adopts:
             task.binds_late = is_of_numpy(engine, task)
         if engine.watches:
             capsules.offer_call(task, self, self.parameters, self.kinds, values[: self.given], len(values))
         try:
             begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
-            if self.reads and not task.runs_in_call:
+            if self.reads and not was_held and not task.runs_in_call:
                 fn = self.with_globals(fn)
             argument_sources = None if not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
@@ -634,7 +652,8 @@ class TaskFunction:
         task.context = owner
         task.engine = owner.engine
         place_as_function(task, owner, self.where, self.is_fixed)
-        if task.where < 0:
+        task.priority = self.priority
+        if task.where < 0 and not can_be_held(task):
             settle(task)
         return 0
 
@@ -704,7 +723,7 @@ class TaskFunction:
         return [bound.arguments.get(p.name) for p in self.parameters[: self.given]]
 
     def __dir__(self):
-        return ["named", "on", "symbol"]
+        return ["named", "on", "symbol", "with_priority"]
 
     def __repr__(self):
         return f"<stf.task {self.symbol}>"
@@ -758,6 +777,15 @@ def is_of_numpy(engine: Engine, task: TaskCore):
     )
 
 
+@cython.final
+@cython.cclass
+class HeldCall:
+    """The rest of a call whose task is held until it is planned."""
+
+    def __call__(self, task):
+        self.function.go_on(task, self.fn, self.values, self.shapes, True)
+
+
 def new_handle(core):
     """Return what the user holds of new data."""
     kind = HANDLE_TYPE[0]
@@ -795,6 +823,10 @@ class BoundTaskFunction:
     def named(self, symbol):
         """Return the same method whose tasks are called `symbol`."""
         return BoundTaskFunction(self.function.named(symbol), self.instance)
+
+    def with_priority(self, priority):
+        """Return the same method whose tasks have a priority."""
+        return BoundTaskFunction(self.function.with_priority(priority), self.instance)
 
     def __getattr__(self, name):
         return getattr(self.function, name)

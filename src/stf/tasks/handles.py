@@ -32,6 +32,8 @@ def is_done(task: Any) -> bool:
     """Return whether a task has run, failed, or was cancelled or skipped."""
     if task.fate == CALLED_OFF:
         return True
+    if task.is_held:
+        task.engine.submit_held()
     if task.state != ENDED:
         return failure_of(task) is not None  # an input was known to be poisoned, so that it never began
     if task.engine.closed is not None:
@@ -46,6 +48,8 @@ def is_done(task: Any) -> bool:
 
 def end_of(task: Any) -> EventSet:
     """Return the events after which a task has run."""
+    if task.is_held:
+        task.engine.submit_held()
     if task.state != ENDED:
         raise TaskStateError(f"task {task.label()} was not submitted yet: end it, or give it a body")
     if task.event == RECORDED:
@@ -139,6 +143,8 @@ def cancel(task: Any) -> bool:
     """Keep a queued body from running, and tell who waits; False if it has begun, or is none."""
     if task.fate == CALLED_OFF:
         return True
+    if task.is_held:
+        task.engine.submit_held()
     if task.state != ENDED or task.outcome is None or not task.outcome.pending or task.fate != WAITS:
         return False
     task.fate = CALLED_OFF  # nothing is called since `fate` was read, so that no other thread came between
@@ -171,7 +177,7 @@ def description(task: Any) -> str:
     if failure is not None:
         return "cancelled" if is_cancelled(task) else "skipped" if task.outcome.skipped else "failed"
     if task.state != ENDED:
-        return "new" if task.state == NEW else "open"
+        return "held" if task.is_held else "new" if task.state == NEW else "open"
     if task.event == RECORDED or task.event == GATHERED:
         return "recorded"
     if task.outcome is not None and task.outcome.pending:

@@ -8,6 +8,7 @@ from stf._engine import outcomes
 from stf._engine.access import Access
 from stf._support.arguments import name_of, sequence, truth
 from stf.errors import PlaceError
+from stf.places.places import is_auto
 from stf.places.table import place_code, place_code_of_task
 from stf.tasks.after import accesses_after
 from stf.values.params import Param
@@ -102,7 +103,7 @@ class HostLaunch:
 
     def on(self, place):
         """Say where it runs: the host, and nothing else. Return the builder."""
-        if place_code(self.task.context, place) != 0:
+        if not is_auto(place) and place_code(self.task.context, place) != 0:
             raise PlaceError(f"host_launch runs on the host, got {place!r}; use ctx.task(place, ...) for a device")
         return self
 
@@ -133,6 +134,8 @@ def call_on_host(task: Task, fn, first, library):
 def must_be_host(task: Task, args):
     """Raise if one of the arguments of ``host_launch`` is a place, and not the host's."""
     for arg in args:
-        if not isinstance(arg, Access) and not hasattr(arg, "expand") and place_code_of_task(task.context, arg) != 0:
+        if isinstance(arg, Access) or hasattr(arg, "expand") or is_auto(arg):  # the host is all the choice there is
+            continue
+        if place_code_of_task(task.context, arg) != 0:
             task.warns_if_unused = False
             raise PlaceError(f"host_launch runs on the host, got {arg!r}; use ctx.task(place, ...) for a device")

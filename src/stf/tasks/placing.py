@@ -35,6 +35,11 @@ class PlacingContext:
         self.placement, self.is_automatic = placement, by_default
         self.codes = {**self.codes, "auto": AUTO}
 
+    def hold_tasks(self, window):
+        """Let a window hold tasks until they are planned."""
+        engine = self.engine
+        self.window = engine.window = window
+
     def default_place(self):
         """Return the place outside of any ``with place``: the current device, if there are several, or the first."""
         ask = self.ordinal_of_current
@@ -78,6 +83,35 @@ def settle(task):
     if task.where == AUTO:
         context = cython.cast(PlacingContext, task.context)
         task.where = context.placement.choose(task, context)
+    return 0
+
+
+def can_be_held(task):
+    """Return whether a task waits until it is planned where it runs: then `hold` it instead of beginning it."""
+    if task.where != AUTO:
+        return False
+    window = cython.cast(PlacingContext, task.context).window
+    return window is not None and window.takes()
+
+
+def hold(task, submit):
+    """Hold a task until it is planned; ``submit(task)`` is the rest of its call."""
+    task.is_held = True
+    cython.cast(PlacingContext, task.context).window.hold(task, submit)
+    return 0
+
+
+def take_back_place(task):
+    """Let a task that could not begin count for nothing where places are chosen."""
+    if task.placed and task.context is not None:
+        cython.cast(PlacingContext, task.context).placement.take_back(task)
+    return 0
+
+
+def place_as_planned(task, place):
+    """Let a task that was held begin at a place of the engine's."""
+    task.is_held = False
+    task.where = place
     return 0
 
 

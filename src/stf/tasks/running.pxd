@@ -9,7 +9,7 @@ from stf.interop.current cimport Borrowed, borrow
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.closures cimport reaches, refuse_lost, snapshot, with_globals, with_last_values
 from stf.tasks.recapture cimport BlockCapture, BodyCapture
-from stf.tasks.placing cimport settle
+from stf.tasks.placing cimport can_be_held, hold, settle, take_back_place
 from stf.tasks.results cimport written_values
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
 from stf.tasks.views cimport group, sources_in, views_of
@@ -18,6 +18,7 @@ cdef object TOKEN
 cdef list tensors_made
 
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
+cdef int go_on(TaskCore task, object fn, tuple extra, object lib, tuple injected, bint was_held) except -1
 cdef int begin_here(Engine engine, TaskCore task, bint blocks) except -1
 cdef int enter_here(Engine engine, TaskCore task) except -1
 cdef int begin_body(TaskCore task, object movable=*) except -1

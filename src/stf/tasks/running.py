@@ -55,7 +55,7 @@ NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.
 def submit_body(task: TaskCore, fn, extra, lib=None):
     """Submit `task` with a queued body that calls `fn` on the task's arrays and `extra`."""
     task.warns_if_unused = False
-    if task.where < 0:
+    if task.where < 0 and not can_be_held(task):
         settle(task)
     check_body(task, fn, extra)
     injected = injections(fn)
@@ -67,6 +67,25 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     if engine.watches:
         offer(task, fn, extra)
     fn = snapshot(fn, task)
+    if task.where < 0:
+        return hold(task, HeldBody(with_globals(fn), extra, lib, injected))
+    return go_on(task, fn, extra, lib, injected, False)
+
+
+class HeldBody:
+    """The body of a task that is held until it is planned."""
+
+    def __init__(self, fn, extra, lib, injected):
+        self.what = fn, extra, lib, injected
+
+    def __call__(self, task):
+        fn, extra, lib, injected = self.what
+        go_on(task, fn, extra, lib, injected, True)
+
+
+def go_on(task, fn, extra, lib, injected, was_held):
+    """Begin a task whose place is settled, and submit its body; one that `was_held` has the variables it reads."""
+    engine = cython.cast("Engine", task.engine)
     try:
         begin_body(task, fn if may_move(engine, [injected_kind(kind) for _, kind in injected]) else None)
         values = views_of(task, lib)
@@ -89,7 +108,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         argument_sources = None
         if engine.scope.records and not takes_task and not reaches(fn, task):
             argument_sources = sources_in(task, lib)
-        if not task.runs_in_call:
+        if not task.runs_in_call and not was_held:
             fn = with_globals(fn)
         body = make_body(task, fn, arguments, written, kinds, late or None, argument_sources, owes)
     except BaseException as error:
@@ -226,6 +245,7 @@ def take_back(task):
     engine = cython.cast("Engine", task.engine)
     if task.state == OPEN:
         engine.withdraw(task)
+    take_back_place(task)
     return 0
 
 

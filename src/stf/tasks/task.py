@@ -11,7 +11,7 @@ import cython
 
 from stf._engine import outcomes, thread_turns
 from stf._engine.failures import Failure
-from stf._support.arguments import name_of, refuse_name, warn_bare
+from stf._support.arguments import name_of, priority_of, refuse_name, warn_bare
 from stf._support.library_errors import is_uncapturable, uncapturable
 from stf._support.with_blocks import bind_lightly
 from stf.errors import TaskStateError
@@ -40,7 +40,7 @@ PUBLIC = """
 class ContextCore(PlacingContext):
     """What of a context every task needs; `stf.context` makes the whole."""
 
-    def task(self, *args, name=None, symbol=None, after=None):
+    def task(self, *args, name=None, symbol=None, after=None, priority=0):
         """Return a task on the accesses `args`, with at most one place among them.
 
         Parameters
@@ -51,6 +51,10 @@ class ContextCore(PlacingContext):
             The task's name in pictures and messages.
         after : Event or sequence of Event, optional
             Events of `Context.event` that it comes after.
+        priority : int, optional
+            Where several tasks could run, a smaller number comes first; it is clipped to what the device has
+            (``ctx.devices[0].priorities``). A hint: on a GPU it is the priority of the task's stream, on a CPU the
+            order in which workers take bodies. Recorded tasks have none.
 
         Returns
         -------
@@ -60,11 +64,14 @@ class ContextCore(PlacingContext):
         Raises
         ------
         TypeError, PlaceError
-            An argument is neither an access nor a place, there are two places, or the context does not have that place.
+            An argument is neither an access nor a place, there are two places, the priority is no integer, or the
+            context does not have that place.
         """
         if after is not None:
             args += accesses_after(after)
         task: Task = self.make_task(args, name if symbol is None else symbol)
+        if priority != 0:
+            task.priority = priority_of(priority)
         if task.where == SEVERAL:
             return self._grid_task(args, task.symbol)
         task.find_site()
@@ -227,7 +234,7 @@ class Task(TaskCore):
 
     def must_be_new(self, what):
         """Raise unless the task has not started."""
-        if self.state != NEW:
+        if self.state != NEW or self.is_held:
             state = "ended" if self.state == ENDED else "started"
             raise TaskStateError(f"{what} on task {self.label()}, which has {state}")
 
@@ -235,14 +242,14 @@ class Task(TaskCore):
 
     def open(self):
         """Begin, and wait for the inputs where the body runs in place."""
-        if self.state != NEW:
+        if self.state != NEW or self.is_held:
             self.must_be_new("start")
         self.warns_if_unused = False
         if self.where < 0:
             settle(self)
         engine = cython.cast(Engine, self.engine)
-        begin_here(engine, self, not engine.place(self.where).enqueues)
         try:
+            begin_here(engine, self, not engine.place(self.where).enqueues)
             if self.blocks_caller and self.kind == "wait" and not engine.scope.records:
                 thread_turns.yield_to_recorders(engine, self)
             enter_here(engine, self)
@@ -257,6 +264,7 @@ class Task(TaskCore):
                 self.give_back()
             if self.state == OPEN:
                 engine.withdraw(self)
+            take_back_place(self)
             raise
         if engine.observer is not None and not engine.place(self.where).enqueues and engine.root.values is None:
             self.opened_ns = time.perf_counter_ns()
@@ -642,6 +650,8 @@ class Task(TaskCore):
     @property
     def place(self):
         """Where the task runs."""
+        if self.is_held:
+            self.engine.submit_held()
         engine = cython.cast(Engine, self.engine)
         return exec_place_of(engine, self.where)
 

@@ -133,10 +133,10 @@ cdef class CallersDriver(ReadbackDriver):
 
     # -- streams that go back while they work ------------------------------------------------------------------
 
-    cpdef int stream_create(self, int device) except -1:
+    cpdef int stream_create(self, int device, int priority=0) except -1:
         if self.lingering or self.captured or self.graph_keeps:
             self.sweep()
-        return ReadbackDriver.stream_create(self, device)
+        return ReadbackDriver.stream_create(self, device, priority)
 
     cpdef int stream_destroy(self, int stream) except -1:
         cdef Stream lane = <Stream>self.streams[stream]
@@ -163,6 +163,7 @@ cdef class CallersDriver(ReadbackDriver):
         """Let another take over the CUDA stream; who waits for events of this one goes on doing so."""
         cdef DeviceStream heir = DeviceStream(lane.index, lane.device)
         heir.handle, heir.context, heir.foreign, heir.adopted = lane.handle, lane.context, lane.foreign, lane.adopted
+        heir.priority = lane.priority
         self.streams[lane.index] = heir
         self.lingering.append(lane)
         return 0

@@ -67,7 +67,18 @@ cdef class CudaDriver(HardwareDriver):
 
     # -- streams and events ------------------------------------------------------------------------------------
 
-    cpdef int stream_create(self, int device) except -1:
+    def priorities(self, int device):
+        cdef int lowest = 0
+        cdef int highest = 0
+        if device >= 0:
+            before = push(self.gpu(device).context)
+            code = call(host_nodes, cu.cuCtxGetStreamPriorityRange, &lowest, &highest)
+            pop(before)
+            self.demand(code, "cuCtxGetStreamPriorityRange", device)
+        return lowest, highest
+
+    cpdef int stream_create(self, int device, int priority=0) except -1:
+        cdef Py_ssize_t i
         cdef DeviceStream stream
         cdef HostStream host
         cdef Device gpu = self.gpu(device) if device >= 0 else None
@@ -80,12 +91,14 @@ cdef class CudaDriver(HardwareDriver):
                 host = HostStream(index, device)
                 self.streams[index] = host
                 return index
-            if gpu.spare:
-                return gpu.spare.pop()
+            for i in range(len(gpu.spare) - 1, -1, -1):  # the last one will do, but where there are priorities
+                if (<Stream>self.streams[gpu.spare[i]]).priority == priority:
+                    return gpu.spare.pop(i)
             stream = DeviceStream(len(self.streams), device)
             stream.context = gpu.context
+            stream.priority = priority
             before = push(gpu.context)
-            code = call(host_nodes, cu.cuStreamCreateWithPriority, &stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
+            code = call(host_nodes, cu.cuStreamCreateWithPriority, &stream.handle, cu.CU_STREAM_NON_BLOCKING, priority)
             pop(before)
             self.demand(code, "cuStreamCreateWithPriority", device)
             self.streams.append(stream)

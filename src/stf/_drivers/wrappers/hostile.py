@@ -73,10 +73,10 @@ class HostileDriver(WrappingDriver):
 
     # -- streams -----------------------------------------------------------------------------------------------
 
-    def stream_create(self, device: int) -> int:
+    def stream_create(self, device: int, priority: int = 0) -> int:
         if not -1 <= device < self.device_count:
             self.refuse(INVALID_VALUE, "stream_create", f"there is no device {device}")
-        stream = int(self.inner.stream_create(device))
+        stream = int(self.inner.stream_create(device, priority))
         self.issued[stream] = self.reported[stream] = 0
         return stream
 

@@ -96,8 +96,8 @@ class RecordingDriver(WrappingDriver):
         self.calls = 0
         self.of_devices: set[int] = set()
 
-    def stream_create(self, device: int) -> int:
-        return self.created(int(self.inner.stream_create(device)), device)
+    def stream_create(self, device: int, priority: int = 0) -> int:
+        return self.created(int(self.inner.stream_create(device, priority)), device)
 
     def created(self, stream: int, device: int) -> int:
         """Note a new stream; return it."""

@@ -1,0 +1,267 @@
+"""Windows: tasks that are held until enough of them are known to plan where and in which order they run.
+
+With `stf.placement.planned`, a task function, a kernel and a `parallel_for` without a place do not begin in their
+calls. Their arguments, accesses and variables are taken there; the rest of the call, which `hold` is given, waits in
+the window. It is released, which means planned and submitted in the order of the plan:
+
+==================================  ==============================================================================
+released by                         where
+==================================  ==============================================================================
+it is full                          `hold`; half of it, and the rest is planned again with what comes
+anything else that begins           `Engine.begin`: a with-block, a wait, a copy, a task that names its place
+whoever asks how far things are     `EngineState.submit_held`: handles, events, `freeze`, `release`, statistics, `on(x)`
+a recording that opens or closes    `graphs.recorder`, `graphs.graph_scope`
+nobody, for `IDLE_S`                `Clerk`, a thread; not on simulated devices, whose plans are the same every time
+==================================  ==============================================================================
+
+So what a program sees is what it would see without a window, but that bodies begin later, and in another order.
+
+**Two windows.** Tasks that run may be released by any thread. Tasks of a recording belong to the thread that records,
+and all of them are planned at once when the recording closes: they are never released elsewhere, and are forgotten
+with a recording that is given up.
+
+**Threads.** One thread releases at a time, and another one that begins a task meanwhile waits, since it may come after
+what is being submitted. It waits only as long as that goes on: the one that submits may itself wait for memory, or for
+data that the other one holds (`PATIENCE_S`). What bodies submit is not held. It comes after what is held.
+
+**Errors.** A window is submitted or dropped, never half. Where a task cannot begin, what it was to write is poisoned,
+the others are submitted, and the first error is raised then. The `Clerk` keeps it for the next release by a user's
+thread. After an interrupt, what is left of the window is dropped and poisoned. So is all of it where a context ends
+after an exception.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from stf._engine import host_waits, outcomes
+from stf._engine.failures import Cancellation, Failure
+from stf._support.context_variables import variables_here
+from stf._support.sync import make_lock
+from stf.placement.plans import plan
+from stf.tasks.placing import place_as_planned
+
+IDLE_S = 200e-6
+PATIENCE_S = 0.05
+STEP_S = 0.001
+TOLD = 4  # errors of one release
+NEW = 0  # the state of a task
+
+
+class Window:
+    """Holds tasks of a context until they are planned.
+
+    Parameters
+    ----------
+    engine : Engine
+        Whose tasks.
+    placement : Placement
+        What plans them.
+    size : int
+        How many tasks it holds at most, outside of recordings.
+    """
+
+    def __init__(self, engine: Any, placement: Any, size: int) -> None:
+        self.engine, self.placement, self.size = engine, placement, size
+        self.held: list[Held] = []
+        self.recorded: list[Held] = []  # of a recording
+        self.lock = make_lock(threading.RLock)
+        self.submitter = 0  # the thread that submits; 0 for none
+        self.submitted = 0  # how many tasks it has submitted: it goes on
+        self.errors: list[BaseException] = []  # that nobody was told
+        self.clerk: Clerk | None = None
+        self.is_simulated = engine.root.values is not None
+
+    def takes(self) -> bool:
+        """Return whether a task of this thread can be held."""
+        engine, me = self.engine, threading.get_ident()
+        if engine.blocking or engine.closed is not None or engine.ending or engine.cancelled is not None:
+            return False
+        if self.submitter == me or me in host_waits.RUNNING:
+            return False  # a body goes on with what it has begun
+        if engine.opened():  # it may need what is open; then the error names its own line
+            return False
+        return self.records_here() or not self.is_recorded()
+
+    def is_recorded(self) -> bool:
+        """Return whether a thread records, and nobody else's tasks are taken."""
+        scope, gathering = self.engine.scope, self.engine.gathering
+        return bool(scope.thread or (gathering is not None and gathering.thread))
+
+    def records_here(self) -> bool:
+        """Return whether this thread records."""
+        me, gathering = threading.get_ident(), self.engine.gathering
+        return self.engine.scope.thread == me or (gathering is not None and gathering.thread == me)
+
+    def hold(self, task: Any, submit: Callable[[Any], object]) -> None:
+        """Hold a task; ``submit(task)`` is the rest of its call, once it has a place."""
+        self.placement.number_task(task)
+        held = Held(task, submit, variables_here())
+        if self.records_here():
+            self.recorded.append(held)
+            return
+        self.held.append(held)
+        if len(self.held) >= self.size:
+            self.release((self.size + 1) // 2)
+        elif len(self.held) == 1 and not self.is_simulated:
+            if self.clerk is None:
+                self.clerk = Clerk(self)
+            self.clerk.watch()
+
+    # -- releasing ---------------------------------------------------------------------------------------------
+
+    def release(self, count: int | None = None) -> None:
+        """Submit what is held, in the order of its plan; raise what went wrong, also earlier.
+
+        With a `count` these are the first tasks of the plan; the others are planned again, with those that come.
+        """
+        if self.submitter == threading.get_ident():
+            return  # these are its own tasks
+        if self.is_recorded():
+            if self.recorded and self.records_here():
+                self.submit(self.recorded, len(self.recorded))
+        elif (self.held or self.submitter) and self.get_turn():
+            try:
+                self.submit(self.held, len(self.held) if count is None else count)
+            finally:
+                self.lock.release()
+        if self.errors:
+            self.tell()
+
+    def get_turn(self) -> bool:
+        """Take the lock; False where who has it does not go on, as it may wait for this thread."""
+        patience, seen = PATIENCE_S, -1
+        while not self.lock.acquire(timeout=STEP_S):
+            patience = patience - STEP_S if seen == self.submitted else PATIENCE_S
+            seen = self.submitted
+            if patience <= 0:
+                return False
+        return True
+
+    def submit(self, held: list[Held], count: int) -> None:
+        """Plan tasks, take the first of the plan out of a list, and submit these."""
+        tasks, held[:] = list(held), []
+        if not tasks:
+            return
+        before, self.submitter = self.submitter, threading.get_ident()
+        left = dict(enumerate(tasks))  # what is not submitted yet
+        try:
+            order, places = plan(self.placement, [one.task for one in tasks], count)
+            if count < len(tasks):
+                chosen = set(order)
+                held[:0] = [one for index, one in enumerate(tasks) if index not in chosen]
+                left = {index: tasks[index] for index in order}
+            for index in order:
+                one = tasks[index]
+                place_as_planned(one.task, places[index])
+                try:
+                    one.run()
+                except Exception as error:
+                    self.note(one, error)
+                del left[index]
+                self.submitted += 1
+        except BaseException as error:
+            for one in left.values():
+                self.poison(one, error)
+            raise
+        finally:
+            self.submitter = before
+
+    def note(self, one: Held, error: Exception) -> None:
+        """Remember what kept a task from being submitted; what it was to write is poisoned."""
+        self.poison(one, error)
+        error.add_note(f"raised by task {one.task.label()} ({one.task.call_site}), which was held until it was planned")
+        self.errors.append(error)
+
+    def poison(self, one: Held, error: BaseException) -> None:
+        """Poison what a task was to write that will not be submitted."""
+        one.task.is_held = False
+        if one.task.state == NEW:
+            outcomes.spoil(self.engine, one.task, Failure.of(one.task, error, True))
+
+    def tell(self) -> None:
+        """Raise the first error that was not told; not in the clerk, nor in a body, which has not made it."""
+        if threading.current_thread() is not self.clerk and threading.get_ident() not in host_waits.RUNNING:
+            errors, self.errors = self.errors, []
+            if len(errors) > TOLD:
+                errors[0].add_note(f"{len(errors) - TOLD} more tasks could not begin either")
+            for other in errors[1:TOLD]:
+                errors[0].add_note(
+                    "\n".join([f"and {type(other).__name__}: {other}", *getattr(other, "__notes__", ())])
+                )
+            if errors:
+                raise errors[0]
+
+    # -- dropping ----------------------------------------------------------------------------------------------
+
+    def forget_recorded(self) -> None:
+        """Forget the tasks of a recording that is given up: they never were."""
+        if self.records_here():
+            self.recorded.clear()
+
+    def drop(self) -> None:
+        """Cancel what is held: its context ends after an exception. What that was to write is poisoned."""
+        with self.lock:
+            left, self.held[:] = list(self.held), []
+        self.recorded.clear()
+        for one in left:
+            failure = Cancellation.of(one.task)
+            self.engine.cancelled.append(failure)
+            outcomes.spoil(self.engine, one.task, failure)
+
+
+class Held:
+    """A task that waits for its plan, and what submits it then."""
+
+    __slots__ = ("submit", "task", "variables")
+
+    def __init__(self, task: Any, submit: Callable[[Any], object], variables: Any) -> None:
+        self.task, self.submit, self.variables = task, submit, variables
+
+    def run(self) -> None:
+        """Submit the task, with the context variables of who called it."""
+        if self.variables is None and variables_here() is None:
+            self.submit(self.task)
+        else:
+            (self.variables or contextvars.Context()).run(self.submit, self.task)
+
+
+class Clerk(threading.Thread):
+    """Releases a window whose user does something else."""
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(name="stf-window", daemon=True)
+        self.window = weakref.ref(window)
+        self.bell = threading.Event()
+        self.start()
+
+    def watch(self) -> None:
+        """Look after a window that holds something now."""
+        self.bell.set()
+
+    def run(self) -> None:
+        """Wait for something that is held, and release it if nothing more comes."""
+        while self.bell.wait() and self.window() is not None:
+            self.bell.clear()
+            while self.waits_for_more():
+                time.sleep(IDLE_S)
+
+    def waits_for_more(self) -> bool:
+        """Return whether the window has something more than a moment ago; release what it has if not."""
+        window = self.window()
+        if window is None or not window.held:
+            return False
+        last = window.held[-1]
+        time.sleep(IDLE_S)
+        held = window.held
+        if held and held[-1] is last and not window.submitter and window.engine.closed is None:
+            try:
+                window.release()
+            except BaseException as error:  # a release keeps the errors of tasks; this one interrupted it
+                window.errors.append(error)
+        return bool(window.held)
