@@ -646,7 +646,7 @@ class Coherency:
             replica.address = 0
             replica.instance = None
             replica.owner = None
-            replica.views = None
+            replica.views = replica.read_array = replica.write_array = None
         i: cython.Py_ssize_t
         for i in range(len(version.replicas)):
             if version.replicas[i] is replica:

@@ -584,6 +584,7 @@ class Engine(EngineState):
         From here on the task keeps no handle alive: data that the user dropped meanwhile goes (and tiles join).
         """
         i: cython.int
+        near: cython.int = 0
         wrote: cython.bint = task.partials is not None
         uses: tuple = task.uses
         replicas: list = task.replicas
@@ -619,7 +620,8 @@ class Engine(EngineState):
                     parts.note_write(self, task, use.core)
             elif use.mode & READ:
                 version.claims -= 1
-                version.readers.add(event)
+                if event != 0:
+                    near = version.readers.add_near(event, near)
                 version.joined |= use.mode
                 if replica is not None and replica.ready.count == 0 and replica.state == INVALID:
                     replica.ready.add(event)

@@ -14,6 +14,7 @@ cdef class EventSet:
     cdef int capacity
     cdef readonly list numbers  # of the tasks, and with a minus sign of the operations, that end with them; None where nobody observes
     cpdef int add(self, int64_t event) except -1
+    cdef int add_near(self, int64_t event, int near) except -1
     cdef int append(self, int64_t event) except -1
     cpdef int update(self, EventSet other) except -1
     cpdef int clear(self) except -1

@@ -44,6 +44,8 @@ cdef class Replica:
     cdef public object instance
     cdef public object owner
     cdef public dict views
+    cdef object read_array  # of these, what a task on the host gets that reads,
+    cdef object write_array  # and one that writes; None until one has asked
     cdef readonly object data
     cdef readonly Replica real  # whose shadow this is
     cdef int number  # of a shadow, in the program of its recording; -1 for none

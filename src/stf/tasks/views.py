@@ -106,8 +106,15 @@ def view_at(task, replica, writeable, lib):
     if on_device:
         return adapters.device_view(replica, lib, engine.place(replica.place).ordinal)
     if lib is None and task.context is not None and replica.views is not None:
+        view = replica.write_array if writeable else replica.read_array
+        if view is not None:
+            return view
         view = replica.views.get(writeable)
         if view is not None:
+            if writeable:
+                replica.write_array = view
+            else:
+                replica.read_array = view
             return view
     return adapters.view(replica, writeable, lib)
 
