@@ -35,6 +35,7 @@ from stf.errors import (
     TaskFailedError,
     TaskStateError,
     UninitializedDataError,
+    WorkerLostError,
 )
 from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
@@ -93,6 +94,7 @@ __all__ = [
     "TaskGraph",
     "TaskStateError",
     "UninitializedDataError",
+    "WorkerLostError",
     "Write",
     "access_mode",
     "as_completed",

@@ -8,3 +8,4 @@ cdef class Place:
     cdef readonly bint is_callers_stream
     cdef readonly str kind
     cdef readonly int rank
+    cdef readonly bint is_remote

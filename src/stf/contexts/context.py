@@ -319,7 +319,8 @@ class Context(Shown, ContextCore):
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
-        watches = (config.validate or config.hostile is not None) and driver.values is None
+        is_remote = spec.driver == "remote"
+        watches = (config.validate or config.hostile is not None) and driver.values is None and not is_remote
         engine.validate = engine.watches = watches
         if not engine.validate and caller is None:
             for pool in engine.coherency.pools:
