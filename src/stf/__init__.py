@@ -21,6 +21,7 @@ from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
 from stf.data.partitioned import DataPart, PartitionedData
 from stf.data.raw_view import view
+from stf.devices.remote import remote
 from stf.errors import (
     AccessError,
     CaptureError,
@@ -120,6 +121,7 @@ __all__ = [
     "progress",
     "reducer",
     "register_data_interface",
+    "remote",
     "replay",
     "stream_ctx",
     "task",

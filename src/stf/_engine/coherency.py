@@ -236,8 +236,8 @@ class Coherency:
 
     def remote_copy(self, data: Data, version: Version, source: Replica, target: Replica):
         """Return the trip of a copy from or to another process, by which its content may get lost; None for others."""
-        if not (self.places[source.place].is_remote or self.places[target.place].is_remote):
-            return None
+        if self.scope.records or not (self.places[source.place].is_remote or self.places[target.place].is_remote):
+            return None  # one that is recorded is a part of each launch
         outcome = derived_outcome([] if version.outcome is None else [version.outcome], True)
         version.outcome = outcome
         asked = self.asking

@@ -15,6 +15,7 @@ def lose(engine: EngineState, place, error):
     """Know that a place has lost its memory."""
     engine.gate.enter()
     try:
+        engine.place(place).is_lost = True
         forget_replicas(engine, place, error)
     finally:
         engine.gate.leave()
@@ -27,7 +28,8 @@ def regain(engine: EngineState, place, action):
         if any([task.where == place for task in engine.opened()]):
             return False
         forget_replicas(engine, place, None)
-        return action()
+        engine.place(place).is_lost = not action()
+        return not engine.place(place).is_lost
     finally:
         engine.gate.leave()
 

@@ -9,3 +9,4 @@ cdef class Place:
     cdef readonly str kind
     cdef readonly int rank
     cdef readonly bint is_remote
+    cdef public bint is_lost

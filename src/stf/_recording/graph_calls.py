@@ -152,6 +152,29 @@ class Call:
             launch.engine.ran += 1
 
 
+class LaunchCopy:
+    """A recorded copy between processes, in one launch: if its content gets lost, that fails; see `RemoteCopy`."""
+
+    def __init__(self, launch):
+        self.launch = launch
+
+    def __call__(self):
+        """It is not called off."""
+
+    def group(self):
+        """Return what fails with it."""
+        return self.launch
+
+    def arrive(self, error, failure):
+        """Say how it went."""
+        launch: Launch = self.launch
+        if error is not None and launch.failed() is None:
+            failure = Failure.of(launch.task, error)
+            launch.engine.failures.append(failure)
+        launch.note(failure)
+        return launch.failed()
+
+
 class Last:
     """A call after the last body of a launch."""
 

@@ -72,10 +72,11 @@ def context(
     ----------
     use_graph : bool
         Gather tasks and launch them as graphs, whenever something waits for their results.
-    devices : str, sequence of int, or None
+    devices : str, sequence of int, `stf.remote`, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
-        own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`); by default that of
-        `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
+        own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`), ``"ray:8"`` (eight
+        actors of a Ray cluster), `stf.remote` (the workers of a Dask cluster); by default that of `stream`, else
+        ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
         A CUDA stream of yours. The work starts after everything that is on it now. Everything that you put there after
         `Context.finalize` comes after the work. The host waits for neither. The stream may be one that is being
@@ -112,7 +113,7 @@ def context(
     place : place, optional
         Where tasks run that name no place, outside of every ``with place``; by default the current device, or the
         first. With ``"auto"``, the place of each task is chosen when it begins. It stays that place. On one device
-        there is nothing to choose.
+        there is nothing to choose. ``"auto"`` is the default on remote devices.
     placement : Rule or callable, optional
         How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.owner`, or a function
         ``choose(task, places)`` that returns one of `places`. Each of `places` says when it is free, and what copies
@@ -158,6 +159,11 @@ def context(
     bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
     label = None if name is None else name_of(name)
     wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
+    if wants_finite and spec.driver == "remote":
+        raise ValueError(
+            "nan='error' (STF_NAN) looks at the data of bodies in this process, and those of remote devices are in "
+            "others; leave it out, or look for such values on devices='cpu:2'"
+        )
     gathers = bool(use_graph) and graph is None
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
@@ -341,7 +347,8 @@ class Context(Shown, ContextCore):
     def _place_tasks(self, place: places.ExecPlace | None, rule: Rule) -> None:
         """Say where tasks run that name no place, and how a place is chosen where there are several."""
         if self._spec.count > 1:
-            self.choose_places(Placement(self.engine, self._spec.count, rule), place is not None and is_auto(place))
+            by_itself = is_auto(place) if place is not None else self._spec.driver == "remote"
+            self.choose_places(Placement(self.engine, self._spec.count, rule), by_itself)
         if place is not None and not is_auto(place):
             self.attach(self.engine, table.place_code(self, place), self.codes)
 

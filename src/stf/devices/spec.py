@@ -54,7 +54,7 @@ class Cluster:
     engine: str
     client: Any = None
     workers: tuple[str, ...] = ()
-    threads: int = 2
+    threads: int = 1
     batch: int = 64
     batch_s: float = 1e-3
     environment: tuple[tuple[str, Any], ...] = ()
@@ -230,7 +230,8 @@ def remote(text: str, source: str = "devices") -> DeviceSpec | None:
     count = int(match.group(2))
     if not 1 <= count <= MOST_EMULATED:
         raise ValueError(f"{source} has 1 to {MOST_EMULATED} remote workers, got {count}")
-    return DeviceSpec("remote", count, False, cluster=Cluster(match.group(1)))
+    engine = match.group(1)
+    return DeviceSpec("remote", count, False, cluster=Cluster(engine, threads=2 if engine == "loopback" else 1))
 
 
 def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:

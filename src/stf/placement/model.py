@@ -327,6 +327,8 @@ class Placement:
         for place in range(1, self.count + 1):
             if owners and not self.owns(place):
                 continue
+            if self.engine.places[place].is_lost and (best or place < self.count):
+                continue  # the last one is taken where all are lost
             score = self.score(task, place)
             if best == 0 or score < least - TIE or (score <= least + TIE and self.owns(place) and not self.owns(best)):
                 best, least = place, score

@@ -163,6 +163,7 @@ class RemoteDriver(WrappingDriver):
         self.failures: dict[int, tuple[int, Any]] = {}  # of this process that workers know, by id
         self.host_outcomes: dict[int, Any] = {}  # of bodies of this process that workers wait for, by number
         self.copies: dict[int, Any] = {}  # what keeps memory of this process for copies, by tag
+        self.launch_copies: dict[int, Any] = {}  # by number of the launch
         self.host_calls: dict[int, Any] = {}
         self.spare_streams: list[int] = []
         self.functions = Functions()
@@ -394,10 +395,7 @@ class RemoteDriver(WrappingDriver):
             arguments = (target, target_strides, source, source_strides, shape, itemsize, keep, number)
             return int(self.inner.copy(stream, *arguments))
         trip = keep[2] if len(keep) > 2 and hasattr(keep[2], "arrive") else None
-        tag = next(self.body_numbers) if trip is None else self.number_of(trip.result())
-        self.copies[tag] = keep
-        if trip is not None:
-            self.bodies[tag] = trip
+        tag = self.tag_of(trip, keep)
         if remote is None:
             self.copy_here(stream, to, into, of, out, tag, trip)
             return 0
@@ -417,6 +415,22 @@ class RemoteDriver(WrappingDriver):
             else:
                 raise PlaceError("a copy is on a stream of a worker that has neither end of it")
         return 0
+
+    def tag_of(self, trip: Any, keep: Any) -> int:
+        """Return the number of a copy; one of a launch has that of the launch, which fails with it."""
+        group = None if trip is None else trip.group()
+        if trip is None:
+            tag = next(self.body_numbers)
+        elif group is not None:
+            tag = self.number_of(group)
+            self.launch_copies.setdefault(tag, trip)
+            self.host_outcomes.setdefault(tag, group)
+            return tag
+        else:
+            tag = self.number_of(trip.result())
+            self.bodies[tag] = trip
+        self.copies[tag] = keep
+        return tag
 
     def lost_among(self, *workers: int) -> WorkerLostError | None:
         """Return the error of a worker of these that is lost, if any."""
@@ -552,6 +566,8 @@ class RemoteDriver(WrappingDriver):
         trip = self.bodies.pop(number, None)
         failure = self.errors_of.get(cause)
         if trip is None:
+            if failure is None and cause == number and content is not None and number in self.launch_copies:
+                failure = self.launch_copies[number].arrive(error_in(content), None)
             if failure is not None:
                 self.errors_of.setdefault(number, failure)
             return

@@ -43,6 +43,7 @@ class LastCall:
             known = self.driver.numbers.pop(id(launch), None)
             if known is not None:
                 self.driver.host_outcomes.pop(known[0], None)
+                self.driver.launch_copies.pop(known[0], None)
 
 
 class LostCopy:
@@ -54,7 +55,7 @@ class LostCopy:
     def __call__(self) -> None:
         driver = self.driver
         with driver.client.receiving:
-            if self.tag in driver.bodies:
+            if self.tag in driver.bodies or self.tag in driver.launch_copies:
                 driver.client.learn(self.tag, self.tag, pickle.dumps((self.error, [])))
             driver.copies.pop(self.tag, None)
 
