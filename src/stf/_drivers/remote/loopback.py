@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -151,6 +152,13 @@ class Nursery:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
+
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """End it, at the end of the process that started it."""
+        if self.pid == os.getpid():
+            self.process.communicate()
 
     def fork(self, setting: tuple[Any, ...]) -> int:
         """Return the number of a new process that is a worker with these settings."""
