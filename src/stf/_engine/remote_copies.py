@@ -36,6 +36,7 @@ class RemoteCopy:
                 failure = Failure(f"(copy of {self.label})", self.site, error, [self.label])
                 if self.outcome.sources is None:  # else the body that it comes after says so, which was not over
                     self.failures.append(failure)
-        self.outcome.failure = failure
+        if failure is not None:  # else it keeps what it knows of what the copy was made of
+            self.outcome.failure = failure
         self.outcome.pending = False
         return failure
