@@ -22,6 +22,7 @@ from stf.data.logical_data import LogicalData
 from stf.data.mapping import map, reduce
 from stf.data.partitioned import DataPart, PartitionedData
 from stf.data.raw_view import view
+from stf.devices.remote import remote
 from stf.errors import (
     AccessError,
     CaptureError,
@@ -36,6 +37,7 @@ from stf.errors import (
     TaskFailedError,
     TaskStateError,
     UninitializedDataError,
+    WorkerLostError,
 )
 from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
@@ -103,6 +105,7 @@ __all__ = [
     "TaskGraph",
     "TaskStateError",
     "UninitializedDataError",
+    "WorkerLostError",
     "Write",
     "access_mode",
     "as_completed",
@@ -131,6 +134,7 @@ __all__ = [
     "reduce",
     "reducer",
     "register_data_interface",
+    "remote",
     "replay",
     "stream_ctx",
     "task",

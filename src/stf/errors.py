@@ -14,6 +14,7 @@ Every message says what was wrong, what was got and what to do, and names the da
      ├── OutOfMemoryError            nothing left to evict                      (also a MemoryError)
      ├── PlanError                   a plan cannot know what the program asks for (also a RuntimeError)
      ├── PlaceError                  a place that is not in the context, or of the wrong kind (also a ValueError)
+     ├── WorkerLostError             a remote worker died, and with it data that only it had (also a RuntimeError)
      ├── CaptureError                a body did what a recording cannot hold    (also a RuntimeError)
      └── DriverError                 the driver refused a call (name, code, call, place) (also a RuntimeError)
 """
@@ -38,6 +39,7 @@ __all__ = [
     "TaskFailedError",
     "TaskStateError",
     "UninitializedDataError",
+    "WorkerLostError",
 ]
 
 
@@ -242,6 +244,42 @@ def no_value(name: str, site: str) -> str:
         f"{where} for values of logical data '{name}', and a plan computes none; let a task use them, "
         f"or give a value: values={{{name!r}: 0.0}}"
     )
+
+
+class WorkerLostError(Error, RuntimeError):
+    """A remote worker died, was restarted, or cannot be reached.
+
+    Tasks that were to run there fail with it, and so do tasks that read data which only that worker had. Data with
+    another replica, such as registered arrays of yours that no task has written since, stay as they are.
+
+    Attributes
+    ----------
+    worker : str
+        The worker, as ``device(0)`` of the context.
+
+    Examples
+    --------
+    >>> import os
+    >>> with stf.context(devices="loopback:2") as ctx:
+    ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_empty(3)
+    ...     ctx.task(stf.exec_place.device(0), x.read(), y.write())(lambda x, y: os._exit(1))
+    ...     try:
+    ...         y.numpy()
+    ...     except stf.TaskFailedError as error:
+    ...         print(type(error.__cause__).__name__, error.__cause__.worker)
+    WorkerLostError device(0)
+    """
+
+    def __init__(self, message: str, *, worker: str = "") -> None:
+        super().__init__(message)
+        self.worker = worker
+
+    def __reduce__(self) -> Any:
+        return _worker_lost, (str(self), self.worker)
+
+
+def _worker_lost(message: str, worker: str) -> WorkerLostError:
+    return WorkerLostError(message, worker=worker)
 
 
 class GraphClosedError(TaskStateError):

@@ -10,6 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -595,6 +596,10 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
     "why": {"TypeError": lambda w: stf.why(3)},
     # plans
+    "remote": {
+        "PlaceError": lambda w: stf.remote(SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}})),
+        "TypeError": lambda w: stf.remote("tcp://127.0.0.1:8786"),
+    },
     "plan": {
         "PlanError": lambda w: stf.plan(lambda ctx: ctx.wait(ctx.logical_data_zeros(3)), devices="1xH200"),
         "OutOfMemoryError": lambda w: stf.plan(filled, devices="1xH200", memory=8),

@@ -46,6 +46,7 @@ import cython
 
 from stf._engine import adoption, host_waits, shortages
 from stf._engine.failures import Failure
+from stf._engine.remote_copies import RemoteCopy
 from stf._engine.versions import derived_outcome
 from stf._port.replicas import Piece
 from stf.errors import OutOfMemoryError
@@ -220,7 +221,8 @@ class Coherency:
                 before = joined(before, target.ready.numbers)
             number: cython.longlong = self.number_operation()
             if data.layout.interface is None:
-                self.port.copy(slot, target, source, unless, number)
+                trip = self.remote_copy(data, version, source, target) if unless is None else None
+                self.port.copy(slot, target, source, unless if trip is None else trip, number)
             else:
                 self.port.call(slot, self.interface_copy(data, version, source, target))
         except BaseException:
@@ -239,6 +241,15 @@ class Coherency:
             self.reorder(version)
         self.count_copy(data, source.place, target.place, target.layout.nbytes, number, before)
         return 0
+
+    def remote_copy(self, data: Data, version: Version, source: Replica, target: Replica):
+        """Return the trip of a copy from or to another process, by which its content may get lost; None for others."""
+        if self.scope.records or not (self.places[source.place].is_remote or self.places[target.place].is_remote):
+            return None  # one that is recorded is a part of each launch
+        outcome = derived_outcome([] if version.outcome is None else [version.outcome], True)
+        version.outcome = outcome
+        asked = self.asking
+        return RemoteCopy(data.label(), outcome, "" if asked is None else asked.call_site, self.failures)
 
     def interface_copy(self, data: Data, version: Version, source: Replica, target: Replica):
         """Return a copy by a custom data interface; it may fail, and then the content is poisoned."""

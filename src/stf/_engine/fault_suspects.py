@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+from stf._engine import lost_workers
 from stf._engine.versions import writer_text
 
 LANE_SHIFT = 44
@@ -38,6 +39,14 @@ class Suspects:
             if self.is_in_flight(event, device):
                 found.append(writer_text(name, code, lasti))
         return list(dict.fromkeys(found))
+
+    def lose_worker(self, device, error):
+        """Know that a remote worker, a device of the driver, is lost."""
+        lost_workers.lose(self.engine, device + 1, error)
+
+    def regain_worker(self, device, action):
+        """Do ``action()`` while no task is open there, for a worker that took the place of a lost one."""
+        return lost_workers.regain(self.engine, device + 1, action)
 
     def give_up(self):
         """The driver will call none of the bodies that are left in graphs."""

@@ -141,6 +141,45 @@ class QueuedBody:
         task: TaskCore = self.task
         return task.symbol or task.kind, self.nbytes
 
+    # -- on the way to another process -------------------------------------------------------------------------
+
+    def travels(self):
+        """Return (function, who calls it there, with what else), to be run in another process; None if it cannot."""
+        return None
+
+    def needs(self):
+        """Return the outcomes that it is skipped for, where one of them turns out bad."""
+        return self.inputs or ()
+
+    def result(self):
+        """Return the outcome that says how it went."""
+        return self.outcome
+
+    def group(self):
+        """Return what fails with it: the launch that it is a part of; None if it is alone."""
+        return None
+
+    def set_out(self):
+        """Say that it is on its way, so that nobody can call it off any more; return whether its times are wanted."""
+        task: TaskCore = self.task
+        task.fate = BEGUN
+        return self.watched
+
+    def arrive(self, error, failure):
+        """Say how it went elsewhere: it raised an error, was skipped for a failure, or neither."""
+        if error is not None:
+            failure = self.failure_of(error)
+        self.outcome.skipped = error is None and failure is not None
+        self.tell(failure)
+        return failure
+
+    def ran(self, thread, start, end):
+        """Say when it ran elsewhere, on the clock of `time.perf_counter_ns`."""
+        if self.engine.observer is not None:
+            self.engine.observer.began(self.task.id, self.task.symbol or self.task.kind)
+            self.engine.observer.ended(self.task.id)
+        return self.tell_times(thread, start, end)
+
     def give_up(self, failure):
         """It will not run, since the launch that it is a part of did not begin."""
         if self.outcome is not None and self.outcome.pending:

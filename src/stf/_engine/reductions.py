@@ -111,13 +111,15 @@ def fill(engine: EngineState, data: Data, place, op):
     """Fill a data, which has no content, with the neutral element of an operator: at a data place, or on the host."""
     if not fill_at(engine, data, place, op):
         where: cython.int = place_of_replica(engine, place)
-        fold(engine, data, 0 if engine.place(where).enqueues else place, [], op)
+        enqueues: cython.bint = engine.place(where).enqueues or engine.place(where).is_remote
+        fold(engine, data, 0 if enqueues else place, [], op)
 
 
 def fill_at(engine: EngineState, data: Data, place, op):
     """Fill a data with the neutral element of an operator where bodies only enqueue; False if that is not possible."""
     where: cython.int = place_of_replica(engine, place)
-    if place == 0 or not engine.place(where).enqueues or data.layout.interface is not None:
+    fills: cython.bint = engine.place(where).enqueues or engine.place(where).is_remote
+    if place == 0 or not fills or data.layout.interface is not None:
         return False
     version = data.version
     task: TaskCore = combining_task(engine, data, place)

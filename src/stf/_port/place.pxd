@@ -8,3 +8,5 @@ cdef class Place:
     cdef readonly bint is_callers_stream
     cdef readonly str kind
     cdef readonly int rank
+    cdef readonly bint is_remote
+    cdef public bint is_lost

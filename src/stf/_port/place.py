@@ -33,6 +33,10 @@ class Place:
         on every place of a kind.
     rank : int
         The number of the machine that it is on.
+    is_remote : bool
+        It is in another process, where bodies travel: its kind begins with "remote".
+    is_lost : bool
+        That process is gone, and no other has taken its place yet.
     """
 
     def __init__(self, number, name, ordinal, memory, functions=0, is_callers_stream=False, kind="", rank=0):
@@ -41,3 +45,5 @@ class Place:
         self.enqueues = False
         self.is_callers_stream = is_callers_stream
         self.kind, self.rank = kind, rank
+        self.is_remote = kind.startswith("remote")
+        self.is_lost = False

@@ -94,6 +94,47 @@ class Call:
         launch.engine.ran += 1
         return self.body.about() if isinstance(self.body, QueuedBody) else None
 
+    def travels(self):
+        """Return what another process calls to run it: see `QueuedBody.travels`."""
+        if not isinstance(self.body, QueuedBody):
+            return None
+        body: QueuedBody = self.body
+        self.body = body.again(
+            self.values if self.binding is None else self.binding(self.values), self.launch.rebinding
+        )
+        return self.body.travels()
+
+    def needs(self):
+        """Return the outcomes that it is skipped for, where one of them turns out bad."""
+        launch: Launch = self.launch
+        return launch.inputs or ()
+
+    def result(self):
+        """Return what has failed if it has: itself, as its launch has the outcome."""
+        return self
+
+    def group(self):
+        """Return what fails with it."""
+        return self.launch
+
+    def set_out(self):
+        """Say that it is on its way; return whether its times are wanted."""
+        return self.body.set_out()
+
+    def arrive(self, error, failure):
+        """Say how it went elsewhere."""
+        launch: Launch = self.launch
+        if error is not None:
+            failure = Failure.of(launch.task if self.body is None else self.body.task, error)
+            launch.engine.failures.append(failure)
+        launch.note(failure)
+        launch.engine.ran += 1
+        return failure
+
+    def ran(self, thread, start, end):
+        """Say when it ran elsewhere."""
+        return self.body.ran(thread, start, end)
+
     def __call__(self):
         launch: Launch = self.launch
         try:
@@ -111,11 +152,38 @@ class Call:
             launch.engine.ran += 1
 
 
+class LaunchCopy:
+    """A recorded copy between processes, in one launch: if its content gets lost, that fails; see `RemoteCopy`."""
+
+    def __init__(self, launch):
+        self.launch = launch
+
+    def __call__(self):
+        """It is not called off."""
+
+    def group(self):
+        """Return what fails with it."""
+        return self.launch
+
+    def arrive(self, error, failure):
+        """Say how it went."""
+        launch: Launch = self.launch
+        if error is not None and launch.failed() is None:
+            failure = Failure.of(launch.task, error)
+            launch.engine.failures.append(failure)
+        launch.note(failure)
+        return launch.failed()
+
+
 class Last:
     """A call after the last body of a launch."""
 
     def __init__(self, launch):
         self.launch = launch
+
+    def ends(self):
+        """Return what is over when it is called."""
+        return self.launch
 
     def skip(self):
         """Let the launch say that it went well; it takes no time."""

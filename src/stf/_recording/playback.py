@@ -26,7 +26,7 @@ import cython
 
 from stf._engine import host_waits
 from stf._engine.failures import Failure
-from stf._recording.graph_calls import Call, GraphCall, Last
+from stf._recording.graph_calls import Call, GraphCall, Last, LaunchCopy
 from stf.errors import CaptureError, TaskFailedError
 
 
@@ -238,7 +238,10 @@ class Frame:
         if source is None:
             port.fill(self.slot, launch.now(target), operation[2])
         else:
-            port.copy(self.slot, launch.now(target), launch.now(source), None, operation[3])
+            places = self.engine.places
+            remote: cython.bint = places[target.place].is_remote or places[source.place].is_remote
+            trip = LaunchCopy(launch) if remote else None
+            port.copy(self.slot, launch.now(target), launch.now(source), trip, operation[3])
         if moves:
             replicas = [target] if source is None else [target, source]
             nodes = port.captures.memory_nodes_since(self.slot, count)

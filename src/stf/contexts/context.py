@@ -78,10 +78,11 @@ def context(
     ----------
     use_graph : bool
         Gather tasks and launch them as graphs, whenever something waits for their results.
-    devices : str, sequence of int, or None
+    devices : str, sequence of int, `stf.remote`, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
-        own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`); by default that of
-        `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
+        own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`), ``"ray:8"`` (eight
+        actors of a Ray cluster), `stf.remote` (the workers of a Dask cluster); by default that of `stream`, else
+        ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
         A CUDA stream of yours. The work starts after everything that is on it now. Everything that you put there after
         `Context.finalize` comes after the work. The host waits for neither. The stream may be one that is being
@@ -118,7 +119,7 @@ def context(
     place : place, optional
         Where tasks run that name no place, outside of every ``with place``; by default the current device, or the
         first. With ``"auto"``, the place of each task is chosen when it begins. It stays that place. On one device
-        there is nothing to choose.
+        there is nothing to choose. ``"auto"`` is the default on remote devices.
     placement : Rule or callable, optional
         How places are chosen: `stf.placement.eft`, which is the default, `stf.placement.planned`, which also orders
         the tasks, `stf.placement.owner`, or a function
@@ -179,6 +180,11 @@ def context(
     arguments.check_plan(plan)
     label = None if name is None else name_of(name)
     wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
+    if wants_finite and spec.driver == "remote":
+        raise ValueError(
+            "nan='error' (STF_NAN) looks at the data of bodies in this process, and those of remote devices are in "
+            "others; leave it out, or look for such values on devices='cpu:2'"
+        )
     gathers = bool(use_graph) and graph is None
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
@@ -352,7 +358,8 @@ class Context(Shown, ContextCore):
         self._more_places = {}
         engine.context, engine.arrays = weakref.ref(self), arrays
         engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
-        watches = (config.validate or config.hostile is not None) and driver.values is None
+        is_remote = spec.driver == "remote"
+        watches = (config.validate or config.hostile is not None) and driver.values is None and not is_remote
         engine.validate = engine.watches = watches
         if not engine.validate and caller is None:
             for pool in engine.coherency.pools:
@@ -380,8 +387,9 @@ class Context(Shown, ContextCore):
             owner = "cuda" if self.on_cuda else self._driver  # whose devices are the same in all contexts
             devices = [(owner, number) for number in self._spec.numbers]
             decisions = decisions_for(config.placement)
+            by_itself = is_auto(place) if place is not None else self._spec.driver == "remote"
             model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions)
-            self.choose_places(model, place is not None and is_auto(place))
+            self.choose_places(model, by_itself)
             if rule.window and self._caller is None:
                 self.hold_tasks(Window(self.engine, self.placement, rule.window))
         if place is not None and not is_auto(place):

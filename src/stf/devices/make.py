@@ -14,7 +14,7 @@ from stf import config
 from stf._drivers.cpu import CpuDriver
 from stf._support.profilers import shows_ranges
 from stf.devices.hardware import Model
-from stf.devices.spec import DeviceSpec, parse_devices
+from stf.devices.spec import Cluster, DeviceSpec, parse_devices
 from stf.errors import DriverError, PlaceError
 
 CORES_FOR_A_THREAD = 4  # fewer have better things to do than to wait for the next launch
@@ -221,6 +221,12 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
         from stf._drivers.simulated import SimulatedDriver
 
         return SimulatedDriver([spec.kind] * spec.count, model or Model(), workers or 1, spec.capacity)
+    if spec.driver == "remote":
+        from stf._drivers.remote.driver import RemoteDriver
+
+        return RemoteDriver(
+            make_transport(spec.cluster, spec.count), workers or 1, spec.cluster.batch, spec.cluster.batch_s
+        )
     if spec.driver == "cuda":
         from stf._drivers.cuda.callers import CallersDriver
 
@@ -238,3 +244,18 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
     from stf._drivers.wrappers.hostile import HostileDriver
 
     return HostileDriver(driver, config.hostile)
+
+
+def make_transport(cluster: Cluster, count: int) -> Any:
+    """Return what starts the workers of remote devices, and carries messages; ``STF_HOSTILE`` lets these be late."""
+    if cluster.engine == "ray":
+        from stf._drivers.remote.ray_actors import RayActors
+
+        return RayActors(count, cluster.threads, dict(cluster.environment))
+    if cluster.engine == "dask":
+        from stf._drivers.remote.dask_actors import DaskActors
+
+        return DaskActors(cluster.client, cluster.workers, cluster.threads)
+    from stf._drivers.remote.loopback import Loopback
+
+    return Loopback(count, cluster.threads, config.hostile)

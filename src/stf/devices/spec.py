@@ -32,6 +32,35 @@ def function_key(what: Any) -> int:
 
 
 @dataclass(frozen=True)
+class Cluster:
+    """Which engine has the workers of remote devices: "loopback", "ray" or "dask", and how it is asked for them.
+
+    Attributes
+    ----------
+    engine : str
+        Of these.
+    client : object
+        The user's client of Dask; None for others.
+    workers : tuple of str
+        Which of Dask's; empty for all.
+    threads : int
+        Bodies that a worker runs at a time.
+    batch, batch_s : int, float
+        So many commands are sent at once, or those that have waited for so long.
+    environment : tuple of (str, object)
+        The ``runtime_env`` of Ray's actors.
+    """
+
+    engine: str
+    client: Any = None
+    workers: tuple[str, ...] = ()
+    threads: int = 1
+    batch: int = 64
+    batch_s: float = 1e-3
+    environment: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
 class DeviceSpec:
     """A kind of driver and its devices; `workers` run bodies on the host, as many as there are cores if it is None."""
 
@@ -42,6 +71,7 @@ class DeviceSpec:
     ordinals: tuple[int, ...] | None = None
     workers: int | None = None
     kind: str = ""  # of simulated devices
+    cluster: Any = None  # of remote devices: opens the transport to them
 
     @cached_property
     def numbers(self) -> tuple[int, ...]:
@@ -71,6 +101,8 @@ class DeviceSpec:
         """What asks for it."""
         if self.driver == "sim":
             return f"sim:{self.count}x{self.kind}"
+        if self.driver == "remote":
+            return f"{self.cluster.engine}:{self.count}"
         if self.driver == "cuda":
             return f"cuda:{','.join(map(str, self.numbers))}"
         return "cpu" if self.shares_host else f"cpu:{self.count}"
@@ -130,6 +162,8 @@ def _parse(devices: Any, source: str, cuda_devices: Callable[[], int]) -> Device
             return emulated(int(match.group(1)), source)
         if devices.startswith("sim:"):
             return simulated(devices.removeprefix("sim:"), source)
+        if (found := remote(devices, source)) is not None:
+            return found
         match = re.fullmatch(r"cuda(?::(\d+(?:,\d+)*))?", devices)
         if match:
             wanted = match.group(1)
@@ -186,6 +220,18 @@ def simulated(text: str, source: str = "devices", kinds: Collection[str] = KINDS
         raise ValueError(f"{source} has 1 to {MOST_EMULATED} simulated devices, got {count}")
     memory = KINDS[kind].memory_bytes if kind in KINDS else 0
     return DeviceSpec("sim", count, False, (memory,) * count, None, None, kind)
+
+
+def remote(text: str, source: str = "devices") -> DeviceSpec | None:
+    """Return the workers that ``"ray:8"``, or ``"loopback:2"`` for tests, means; None for other text."""
+    match = re.fullmatch(r"(loopback|ray):(\d+)", text)
+    if match is None:
+        return None
+    count = int(match.group(2))
+    if not 1 <= count <= MOST_EMULATED:
+        raise ValueError(f"{source} has 1 to {MOST_EMULATED} remote workers, got {count}")
+    engine = match.group(1)
+    return DeviceSpec("remote", count, False, cluster=Cluster(engine, threads=2 if engine == "loopback" else 1))
 
 
 def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stf._port.remote_arrays import RemoteArray
 from stf.interop import arrays, cuda_arrays, current, jax_arrays, tensors
 from stf.interop.dtypes import carrier, dtype_of
 from stf.interop.libraries import check_library, import_library
@@ -33,6 +34,8 @@ def view(replica: Any, writeable: bool, lib: str | None) -> Any:
 def from_numpy(array: Any, lib: str) -> Any:
     if type(array) is UnknownArray:
         return array
+    if type(array) is RemoteArray:
+        return RemoteArray(array.address, array.shape, array.strides, array.dtype, True, (from_numpy, lib))
     if lib == "torch":
         return tensors.tensor_of_numpy(import_library("torch"), array)
     if lib == "jax":

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._port.remote_arrays import RemoteArray
 from stf.errors import PlaceError
 from stf.interop.unknown_arrays import view_without_values
 
@@ -71,6 +72,8 @@ def numpy_view(replica: Any, writeable: bool) -> Any:
             if not writeable:
                 view = view.view()
                 view.flags.writeable = False
+        elif replica.address < 0:
+            view = RemoteArray(replica.address, layout.shape, layout.strides, layout.dtype, writeable)
         elif (given := replica.data.engine.root.values) is not None:
             view = view_without_values(replica, given)
         else:

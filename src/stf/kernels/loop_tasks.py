@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._port.remote_arrays import here
 from stf.kernels.body_arguments import BodySignature
 from stf.kernels.bounds import Explanation
 from stf.kernels.captured import as_known
@@ -94,6 +95,14 @@ class LoopTask:
         found = copy.copy(self)
         found.port = port
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the port: another process has workers of its own."""
+        return self.__dict__ | {"port": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.port = PortHere(here.worker.driver)
 
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""
@@ -179,6 +188,18 @@ class LoopTask:
         self.port.share(job, min(len(pieces), self.port.max_workers()) - 1)
         job()
         job.wait()
+
+
+class PortHere:
+    """What a loop asks a port for, on a remote worker."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        self.share = driver.share
+
+    def max_workers(self) -> int:
+        """Return how many bodies run side by side."""
+        return int(self.driver.max_workers)
 
 
 class NothingToRun:

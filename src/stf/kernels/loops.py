@@ -66,10 +66,23 @@ class CompiledLoop:
         What one element took when it was measured last; 0 if it never was.
     """
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, fn: Any, nest: LoopNest | None) -> None:
         self.call = call
+        self.made_of = fn, nest
         self.known: set[Any] = set()  # kinds of arguments that it was compiled for
         self.cost_ns = 0.0
+
+    def __reduce__(self) -> Any:
+        fn, nest = self.made_of
+        if nest is not None:  # without the data of the task that it was made for
+            nest = nest._replace(results=tuple([result._replace(item=None) for result in nest.results]))
+        return remade, (fn, nest)
+
+
+def remade(fn: types.FunctionType, nest: LoopNest | None) -> CompiledLoop:
+    """Return the loop of a body that came from another process, which compiles it again."""
+    captured = Captured(fn, f"the body '{fn.__name__}'")
+    return thread_for(fn, captured) if nest is None else loop_for(fn, captured, nest)
 
 
 def loop_for(fn: types.FunctionType, captured: Captured, nest: LoopNest) -> CompiledLoop:
@@ -83,7 +96,7 @@ def loop_for(fn: types.FunctionType, captured: Captured, nest: LoopNest) -> Comp
     key = (fn.__code__, around_key(captured), nest.key, config.validate)
     known = loops.get(key)
     if known is None:
-        known = loops[key] = CompiledLoop(compiled(fn, captured, nest, key))
+        known = loops[key] = CompiledLoop(compiled(fn, captured, nest, key), fn, nest)
     return known
 
 
@@ -113,7 +126,7 @@ def thread_for(fn: types.FunctionType, captured: Captured) -> CompiledLoop:
         scope = scope_of(fn, captured, jitted)
         dispatcher = dispatcher_of(types.FunctionType(fn.__code__, scope, fn.__name__))
         keep_on_disk(dispatcher, ("thread", key))
-        known = loops[key] = CompiledLoop(dispatcher)
+        known = loops[key] = CompiledLoop(dispatcher, fn, None)
     return known
 
 

@@ -412,6 +412,8 @@ class Placement:
         for place in range(1, self.count + 1):
             if owners and not self.owns(place):
                 continue
+            if self.engine.places[place].is_lost and (best or place < self.count):
+                continue  # the last one is taken where all are lost
             score = self.score(task, place)
             if best == 0 or score < least - tie or (score <= least + tie and self.owns(place) and not self.owns(best)):
                 best, least = place, score

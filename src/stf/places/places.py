@@ -139,9 +139,16 @@ class ExecPlace(Shown):
     """
 
     __slots__ = ("affine", "ask_priorities", "index", "kind")
-    _shown = """
-        affine_data_place attributes get_dim get_dims pick_stream priorities reshape stream_pool
-    """.split()
+    _shown = [
+        "affine_data_place",
+        "attributes",
+        "get_dim",
+        "get_dims",
+        "pick_stream",
+        "priorities",
+        "reshape",
+        "stream_pool",
+    ]
 
     def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
         self.kind = kind

@@ -6,6 +6,7 @@ import contextlib
 
 import cython
 
+from stf.errors import PlaceError
 from stf.interop import adapters
 from stf.interop.current import on_device
 from stf.interop.jax_arrays import JaxCopy
@@ -104,6 +105,11 @@ class Body(QueuedBody):
                     f"array, `{what}[...] = ...`, and change other values outside of tasks"
                 )
 
+    def travels(self):
+        """Return what another process calls to run it: see `QueuedBody.travels`."""
+        rest = (self.args, self.written, self.kinds, self.late, self.owes, self.ignores, self.to_fill, self.around)
+        return self.fn, run_there, rest
+
     def again(self, values, rebinding):
         """Return the same body for one launch of a recording: with the parameters of that, and perhaps other data."""
         body: Body = Body.__new__(Body)
@@ -173,11 +179,40 @@ class Body(QueuedBody):
         return self.fn(*positional, **named)
 
 
+def run_there(fn, args, written, kinds, late, owes, ignores, to_fill, around):
+    """Run a body that came from another process; with None for the function, do what must be done if it is skipped."""
+    body: Body = Body.__new__(Body)
+    body.fn, body.args, body.written, body.kinds, body.late = fn, args, written, kinds, late
+    body.owes, body.ignores, body.to_fill, body.around = owes, ignores, to_fill, around
+    body.prepare()
+    if fn is not None:
+        body.execute()
+
+
+def must_be_there(task: TaskCore):
+    """Raise PlaceError unless all memory of a task is that of the process where it runs."""
+    engine = cython.cast("Engine", task.engine)
+    memory = engine.place(task.where).memory
+    for replica in task.held_replicas():
+        what = ""
+        if replica.layout.interface is not None:
+            what = "has an interface of its own, whose objects are in this process"
+        elif replica.place != memory:
+            what = f"is asked for in the memory of {engine.place(replica.place).name}, which is another process's"
+        if what:
+            raise PlaceError(
+                f"task {task.label()} ({task.call_site}) cannot travel to {engine.place(task.where).name}: "
+                f"{replica.data.describe()} {what}; leave the data place out, or run the task on exec_place.host()"
+            )
+
+
 def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument_sources=None, owes=False):
     """Return the queued body of an open task."""
     body: Body = Body.__new__(Body)
     body.adopt(task)
     engine = cython.cast("Engine", task.engine)
+    if engine.place(task.where).is_remote:
+        must_be_there(task)
     body.fn = fn
     body.args = tuple(args)
     body.written = written

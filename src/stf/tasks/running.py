@@ -35,7 +35,7 @@ import cython
 from stf._engine import host_waits, outcomes
 from stf._engine.failures import Failure
 from stf._support.library_errors import is_uncapturable, uncapturable
-from stf.errors import CaptureError, TaskFailedError
+from stf.errors import CaptureError, PlaceError, TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.tasks import capsules
@@ -188,7 +188,19 @@ def modes_of(task: TaskCore):
 
 
 def begin_here(engine, task, blocks):
-    """Begin a task whose body runs in this thread; it `blocks` the caller where that has to wait for its data."""
+    """Begin a task whose body runs in this thread; it `blocks` the caller where that has to wait for its data.
+
+    Raises
+    ------
+    PlaceError
+        The body would have to run in another process.
+    """
+    if engine.place(task.where).is_remote and task.kind != "wait":
+        raise PlaceError(
+            f"task {task.label()} ({task.call_site}) is a with-block, whose body cannot travel to "
+            f"{engine.place(task.where).name} in another process; write a task function (@stf.task), or run the "
+            "block on exec_place.host()"
+        )
     task.blocks_caller = blocks
     if engine.gathering is not None or engine.scope.records:
         task.blocks_caller = blocks or task.stays_outside_recordings()
@@ -355,7 +367,10 @@ def queue_body(engine, task, body):
         engine.queue(task, body)
     except BaseException as error:
         if task.state == OPEN:
-            fail_with(engine, task, error)
+            if engine.place(task.where).is_remote and isinstance(error, (TypeError, PlaceError)):
+                engine.withdraw(task)  # it cannot travel: nothing has changed
+            else:
+                fail_with(engine, task, error)
         raise
 
 

@@ -1,0 +1,1 @@
+"""Remote devices: the verbs of a driver as commands for other processes."""

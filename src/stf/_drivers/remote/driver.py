@@ -1,0 +1,743 @@
+"""The driver of a context whose devices are other processes.
+
+Verbs that are for a worker become commands of its batch, and nobody waits for it. A batch is sent when it has 64
+commands, after a millisecond, or when somebody waits. Addresses, streams and bodies are numbers that the client gives.
+So the client can go on: what a worker answers is what its streams have reached, and which bodies have failed.
+
+A stream of a worker is a mirror here (see `endpoint`). The client also keeps what it has put on the stream and not yet
+heard of. It needs that when a worker is lost::
+
+    worker      there ──gone──▶ lost ──another process in its place, and its streams have nothing left──▶ there
+    its streams are mirrors     become streams of this process: the order of everything stays as it was, and what the
+                                worker was to do fails, each at its turn
+    its memory  numbers that the client gave; whoever takes its place allocates what is in use under the same numbers,
+                and the engine takes no replica there for valid before it was written or copied again
+
+A body and a copy between processes have a *trip*: an object that says what they need, and is told how they went
+(`QueuedBody.travels`, `coherency.RemoteCopy`). Their numbers are what the workers know of outcomes.
+
+Tried before: a remote call for each task. It costs 1 to 2 ms, a command of a batch 5 to 10 µs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
+from stf._drivers.remote.functions import Functions, pickled_arguments
+from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, Within
+from stf._drivers.remote.watched import WatchedDriver
+from stf._drivers.wrappers.wrapping import WrappingDriver
+from stf._port.links import SAME_PLACE, Link
+from stf._port.remote_arrays import first_address, owner_of
+from stf.errors import PlaceError, WorkerLostError
+
+log = logging.getLogger("stf")
+BATCH = 64  # commands
+BATCH_S = 1e-3
+ALIGNMENT = 64
+RECORD, WAIT, CALL, COPY, HOST_CALL = range(5)
+NETWORK = Link(1e-3, 1e9)  # 16 MiB between processes of one machine, as it was measured
+
+
+class WorkerLink:
+    """The commands for one worker.
+
+    `outbox` are those that were not sent, `functions` the numbers of what the worker can call, `used` the bytes that
+    are allocated there.
+    """
+
+    def __init__(self, worker: int) -> None:
+        self.worker = worker
+        self.name = f"device({worker - 1})"
+        self.outbox: list[Message] = []
+        self.lock = threading.RLock()
+        self.next_address = first_address(worker)
+        self.functions: set[int] = set()
+        self.used = 0
+        self.lost: WorkerLostError | None = None
+        self.is_back = False
+
+
+class RemoteStream:
+    """What the client knows of a stream of a worker: `pending` was put on it and is not known to be over."""
+
+    __slots__ = ("last", "link", "name", "pending")
+
+    def __init__(self, name: int, link: WorkerLink) -> None:
+        self.name = name
+        self.link = link
+        self.last = 0  # the last mark
+        self.pending: deque[tuple[int, Any, Any]] = deque()
+
+
+class Client(Endpoint):
+    """The client's end."""
+
+    def __init__(self, driver: RemoteDriver, send: Callable[[int, bytes], None]) -> None:
+        super().__init__(CLIENT, driver.inner, send)
+        self.remote = driver
+        self.receiving = threading.RLock()
+        self.handlers |= {
+            "ran": driver.note_ran,
+            "broken": driver.note_broken,
+            "turn": self.take_turn,
+            "pong": driver.note_pong,
+        }
+
+    def handle(self, batch: bytes) -> None:
+        with self.receiving:
+            super().handle(batch)
+
+    def deliver(self, peer: int, messages: list[Message]) -> None:
+        link = self.remote.links[peer - 1]
+        with link.lock:
+            link.outbox += messages
+            self.remote.flush(link)
+
+    def learn(self, number: int, cause: int, content: bytes | None) -> bool:
+        is_new = super().learn(number, cause, content)
+        if is_new:
+            self.remote.note_failed(number, cause, content)
+        return is_new
+
+    def note_reached(self, name: int, sequence: int) -> None:
+        self.remote.settle(name, sequence)
+        if name in self.streams:
+            super().note_reached(name, sequence)
+
+    def give(self, number: int, peer: int, source: Any, tag: int) -> None:
+        self.remote.post(peer, "data", number, self.read(source))
+
+    def take(self, number: int, peer: int, target: Any, content: bytes, tag: int) -> None:
+        if not self.remote.is_called_off(tag):
+            self.write(target, content)
+        self.remote.post(peer, "ack", number)
+
+    def take_turn(self, exchange: int, peer: int, number: int) -> None:
+        """Run a call of this process, whose turn has come on a stream of a worker's."""
+        body = self.remote.host_calls.pop(number, None)
+
+        def call() -> None:
+            try:
+                if body is not None:
+                    body()
+            finally:
+                self.remote.post(peer, "ack", exchange)
+
+        self.driver.call(self.remote.calling_stream(), call)
+
+
+class RemoteDriver(WrappingDriver):
+    """Passes verbs for the host on to a driver of this process, and those for a worker to that.
+
+    Parameters
+    ----------
+    transport : Transport
+        Has the workers: see `transports`.
+    threads : int
+        Bodies on the host that run at a time.
+    batch, batch_s : int, float
+        So many commands are sent at once, or those that have waited for so long.
+    """
+
+    def __init__(self, transport: Any, threads: int, batch: int = BATCH, batch_s: float = BATCH_S) -> None:
+        super().__init__(WatchedDriver(transport.count, False, threads))
+        self.name = "remote"
+        self.batch, self.batch_s = batch, batch_s
+        self.transport = transport
+        self.links = [WorkerLink(worker) for worker in range(1, transport.count + 1)]
+        self.remote: dict[int, RemoteStream] = {}  # by the number of the mirror
+        self.by_name: dict[int, RemoteStream] = {}
+        self.name_numbers = itertools.count(1)
+        self.body_numbers = itertools.count(1)
+        self.bodies: dict[int, Any] = {}  # trips that workers have, by number
+        self.numbers: dict[int, tuple[int, Any]] = {}  # of outcomes and launches that are open, by id
+        self.errors_of: dict[int, Any] = {}  # failures by number, as long as the context lives
+        self.failures: dict[int, tuple[int, Any]] = {}  # of this process that workers know, by id
+        self.host_outcomes: dict[int, Any] = {}  # of bodies of this process that workers wait for, by number
+        self.copies: dict[int, Any] = {}  # what keeps memory of this process for copies, by tag
+        self.launch_copies: dict[int, Any] = {}  # by number of the launch
+        self.host_calls: dict[int, Any] = {}
+        self.spare_streams: list[int] = []
+        self.functions = Functions()
+        self.blocks: dict[int, tuple[int, int]] = {}
+        self.clocks: dict[int, int] = {}  # what is to be added to the clock of a worker
+        self.pings: dict[int, tuple[int, int]] = {}  # by worker: when the last one was sent, and the best way so far
+        self.lock = threading.RLock()
+        self.closed = False
+        self.has_commands = threading.Event()
+        self.client = Client(self, transport.send)
+        transport.start(self.receive, self.note_lost, self.note_back)
+        self.client.teller.start()
+        self.flusher = threading.Thread(target=self.flush_later, name="stf-flusher", daemon=True)
+        self.flusher.start()
+        for worker in range(1, transport.count + 1):
+            self.ping(worker)
+
+    def kind(self, device: int) -> str:
+        return "remote cpu"
+
+    def link(self, source: int, target: int) -> Link:
+        return SAME_PLACE if source == target else NETWORK
+
+    # -- batches -----------------------------------------------------------------------------------------------
+
+    def command(self, link: WorkerLink, *message: Any) -> None:
+        """Add a command to a batch; the lock of the link is held."""
+        link.outbox.append(message)
+        if len(link.outbox) == 1:
+            self.has_commands.set()
+        elif len(link.outbox) >= self.batch:
+            self.flush(link)
+
+    def post(self, peer: int, *message: Any) -> None:
+        """Let the teller answer a worker."""
+        self.inner.tell(("post", peer, message))
+
+    def flush(self, link: WorkerLink) -> None:
+        """Send the batch of a worker."""
+        with link.lock:
+            batch, link.outbox = link.outbox, []
+            if not batch or link.lost is not None:
+                return
+            if self.host_outcomes:
+                self.look_at_host()
+            content = self.client.packed(link.worker, batch)
+            try:
+                self.transport.send(link.worker, content)
+            except (OSError, EOFError) as error:
+                reason = str(error) or type(error).__name__
+                threading.Thread(target=self.note_lost, args=(link.worker, reason), daemon=True).start()
+
+    def flush_all(self) -> None:
+        """Send all batches, since somebody waits."""
+        for link in self.links:
+            if link.outbox:
+                self.flush(link)
+
+    def flush_later(self) -> None:
+        """Send batches that have waited for a millisecond."""
+        while True:
+            self.has_commands.wait()
+            if self.closed:
+                return
+            self.has_commands.clear()
+            time.sleep(self.batch_s)
+            self.flush_all()
+
+    def receive(self, worker: int, content: bytes) -> None:
+        """Do what a worker says."""
+        try:
+            self.client.handle(content)
+        except Exception as error:
+            log.exception("a message of a worker could not be handled")
+            self.note_lost(worker, f"what it said could not be handled: {type(error).__name__}: {error}")
+
+    # -- streams and events ------------------------------------------------------------------------------------
+
+    def stream_create(self, device: int) -> int:
+        stream = int(self.inner.stream_create(-1))
+        name = next(self.name_numbers)
+        if device < 0:
+            self.client.names[stream] = name
+            self.client.streams[name] = stream
+            return stream
+        link = self.links[device]
+        self.remote[stream] = self.by_name[name] = RemoteStream(name, link)
+        self.client.streams[name] = stream
+        with link.lock:
+            if link.lost is None:
+                self.command(link, "stream", name)
+            else:
+                self.client.names[stream] = name
+        return stream
+
+    def stream_destroy(self, stream: int) -> int:
+        remote = self.remote.pop(stream, None)
+        name = self.client.names.pop(stream, 0) if remote is None else remote.name
+        if remote is not None:
+            self.by_name.pop(name, None)
+            self.client.names.pop(stream, None)
+        self.client.streams.pop(name, None)
+        for link in self.links:
+            with link.lock:
+                if link.lost is None:
+                    self.command(link, "drop", name)
+        return int(self.inner.stream_destroy(stream))
+
+    def stream_enter(self, stream: int) -> int:
+        remote = self.remote.get(stream)
+        if remote is not None:
+            raise PlaceError(
+                f"the body of a with-block cannot travel to {remote.link.name}; write a task function (@stf.task), or "
+                "run the block on exec_place.host()"
+            )
+        self.flush_all()
+        return int(self.inner.stream_enter(stream))
+
+    def try_enter(self, stream: int) -> bool:
+        return stream not in self.remote and bool(self.inner.try_enter(stream))
+
+    def record(self, stream: int, sequence: int) -> int:
+        remote = self.remote.get(stream)
+        if remote is None:
+            return int(self.inner.record(stream, sequence))
+        link = remote.link
+        with link.lock:
+            remote.last = sequence
+            if link.lost is not None:
+                return int(self.inner.record(stream, sequence))
+            remote.pending.append((RECORD, sequence, None))
+            self.command(link, "record", remote.name, sequence)
+        return 0
+
+    def wait_event(self, stream: int, other: int, sequence: int) -> int:
+        remote = self.remote.get(stream)
+        if remote is None:
+            return int(self.inner.wait_event(stream, other, sequence))
+        link, source = remote.link, self.remote.get(other)
+        name = self.client.names[other] if source is None else source.name
+        if source is None or source.link is not link:
+            self.announce(source, name, sequence, link.worker)
+        with link.lock:
+            if link.lost is not None:
+                return int(self.inner.wait_event(stream, other, sequence))
+            remote.pending.append((WAIT, other, sequence))
+            self.command(link, "wait", remote.name, name, sequence)
+        return 0
+
+    def announce(self, source: RemoteStream | None, name: int, sequence: int, worker: int) -> None:
+        """Have the owner of a stream tell a worker when it reaches a mark; this process tells it of a lost worker."""
+        if source is not None:
+            with source.link.lock:
+                if source.link.lost is None:
+                    self.command(source.link, "await", name, sequence, worker)
+                    return
+        self.inner.tell(("await", name, sequence, worker))
+
+    def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
+        self.flush_all()
+        return bool(self.inner.synchronize(stream, sequence, timeout_s))
+
+    def park(self, baton: Any, timeout_s: float) -> bool:  # type: ignore[override]
+        self.flush_all()
+        return bool(self.inner.park(baton, timeout_s))
+
+    def calling_stream(self) -> int:
+        """Return a stream of the host for calls that come from workers."""
+        if not self.spare_streams:
+            self.spare_streams = [int(self.inner.stream_create(-1)) for _ in range(8)]
+        stream = self.spare_streams.pop(0)
+        self.spare_streams.append(stream)
+        return stream
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def alloc(self, device: int, nbytes: int, stream: int) -> int:
+        if device < 0:
+            return int(self.inner.alloc(device, nbytes, stream))
+        link = self.links[device]
+        with link.lock:
+            address = link.next_address
+            link.next_address += (max(nbytes, 1) + 2 * ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+            link.used += nbytes
+            self.blocks[address] = (device, nbytes)
+            if link.lost is None:
+                self.command(link, "alloc", self.remote[stream].name, address, nbytes)
+        return address
+
+    def free(self, device: int, address: int, nbytes: int, stream: int) -> int:
+        if address >= 0:
+            return int(self.inner.free(device, address, nbytes, stream))
+        link = self.links[device]
+        with link.lock:
+            link.used -= nbytes
+            del self.blocks[address]
+            if link.lost is None:
+                self.command(link, "free", self.remote[stream].name, address)
+        return 0
+
+    def owner(self, address: int) -> Any:
+        return None if address < 0 else self.inner.owner(address)
+
+    def fill(self, stream: int, target: int, strides: Any, shape: Any, pattern: bytes) -> bool:
+        remote = self.remote[stream]
+        with remote.link.lock:
+            if remote.link.lost is None:
+                self.command(remote.link, "fill", remote.name, (target, strides, shape, len(pattern)), pattern)
+        return True
+
+    def copy(
+        self,
+        stream: int,
+        target: int,
+        target_strides: tuple[int, ...],
+        source: int,
+        source_strides: tuple[int, ...],
+        shape: tuple[int, ...],
+        itemsize: int,
+        keep: Any,
+        number: int = 0,
+    ) -> int:
+        into, out = (target, target_strides, shape, itemsize), (source, source_strides, shape, itemsize)
+        to, of = owner_of(target), owner_of(source)
+        remote = self.remote.get(stream)
+        if to == of == CLIENT:
+            if remote is not None:
+                raise PlaceError("a copy between arrays of the host is on a stream of a remote worker")
+            arguments = (target, target_strides, source, source_strides, shape, itemsize, keep, number)
+            return int(self.inner.copy(stream, *arguments))
+        trip = keep[2] if len(keep) > 2 and hasattr(keep[2], "arrive") else None
+        tag = self.tag_of(trip, keep)
+        if remote is None:
+            self.copy_here(stream, to, into, of, out, tag, trip)
+            return 0
+        lost = self.lost_among(to, of)
+        link = remote.link
+        with link.lock:
+            if lost is not None or link.lost is not None:
+                self.inner.call(stream, LostCopy(self, tag, lost or link.lost))
+                return 0
+            remote.pending.append((COPY, tag, None))
+            if to == of:
+                self.command(link, "copy", remote.name, into, out)
+            elif to == link.worker:
+                self.command(link, "pull", remote.name, into, of, out, tag)
+            elif of == link.worker:
+                self.command(link, "push", remote.name, out, to, into, tag)
+            else:
+                raise PlaceError("a copy is on a stream of a worker that has neither end of it")
+        return 0
+
+    def tag_of(self, trip: Any, keep: Any) -> int:
+        """Return the number of a copy; one of a launch has that of the launch, which fails with it."""
+        group = None if trip is None else trip.group()
+        if trip is None:
+            tag = next(self.body_numbers)
+        elif group is not None:
+            tag = self.number_of(group)
+            self.launch_copies.setdefault(tag, trip)
+            self.host_outcomes.setdefault(tag, group)
+            return tag
+        else:
+            tag = self.number_of(trip.result())
+            self.bodies[tag] = trip
+        self.copies[tag] = keep
+        return tag
+
+    def lost_among(self, *workers: int) -> WorkerLostError | None:
+        """Return the error of a worker of these that is lost, if any."""
+        return next((lost for each in workers if each and (lost := self.links[each - 1].lost) is not None), None)
+
+    def copy_here(self, stream: int, to: int, into: Any, of: int, out: Any, tag: int, trip: Any) -> None:
+        """Put a copy from or to a worker on a stream of the host."""
+        client = self.client
+
+        def pull(number: int) -> Message | None:
+            return None if self.is_called_off(tag) else ("get", number, CLIENT, out, tag)
+
+        def push(number: int) -> Message | None:
+            return None if self.is_called_off(tag) else ("put", number, CLIENT, into, client.read(out), tag)
+
+        lost = self.lost_among(to, of)
+        if lost is not None:
+            self.inner.call(stream, LostCopy(self, tag, lost))
+            return
+        client.exchange(stream, of or to, pull if to == CLIENT else push, into if to == CLIENT else None, tag)
+        self.inner.call(stream, EndOfCopy(self, tag))
+
+    def is_called_off(self, tag: int) -> bool:
+        """Whether a copy, whose turn has come, is not to be done."""
+        keep = self.copies.get(tag)
+        return keep is not None and len(keep) > 2 and not hasattr(keep[2], "arrive") and keep[2]() is not None
+
+    def may_use(self, device: int, other: int, address: int, nbytes: int, owner: Any) -> int:
+        return int(device == other)
+
+    # -- bodies ------------------------------------------------------------------------------------------------
+
+    def call(self, stream: int, body: Any) -> int:
+        remote = self.remote.get(stream)
+        travels = getattr(body, "travels", None) if remote is not None else None
+        trip = None if travels is None else travels()
+        if trip is None or remote is None:
+            return self.call_here(stream, remote, body)
+        fn, run, rest = trip
+        number, content = self.functions.number_of(fn)
+        arguments = pickled_arguments(run, rest, fn)
+        link = remote.link
+        with link.lock:
+            is_watched = body.set_out()
+            own = self.number_of(body.result())
+            self.bodies[own] = body
+            if link.lost is not None:
+                self.inner.call(stream, LostCall(self, own, link.lost))
+                return 0
+            inputs = self.inputs_of(body)
+            group = body.group()
+            grouped = 0 if group is None else self.number_of(group)
+            if grouped:
+                inputs = (*inputs, grouped)
+                if grouped not in self.host_outcomes:
+                    self.host_outcomes[grouped] = group
+            remote.pending.append((CALL, own, None))
+            if number not in link.functions:
+                link.functions.add(number)
+                self.command(link, "function", number, content)
+            self.command(link, "call", remote.name, own, inputs, grouped, number, arguments, bool(is_watched))
+        return 0
+
+    def call_here(self, stream: int, remote: RemoteStream | None, body: Any) -> int:
+        """Call something of this process when a stream gets there, which may be a worker's."""
+        if hasattr(body, "ends"):
+            body = LastCall(self, body)
+        if remote is None:
+            return int(self.inner.call(stream, body))
+        link = remote.link
+        with link.lock:
+            if link.lost is not None:
+                return int(self.inner.call(stream, body))
+            number = next(self.body_numbers)
+            self.host_calls[number] = body
+            remote.pending.append((HOST_CALL, number, body))
+            self.command(link, "ask", remote.name, number)
+        return 0
+
+    def number_of(self, outcome: Any) -> int:
+        """Return the number by which workers know an outcome, or a launch, that is open."""
+        with self.lock:
+            known = self.numbers.get(id(outcome))
+            if known is None:
+                known = self.numbers[id(outcome)] = (next(self.body_numbers), outcome)
+            return known[0]
+
+    def number_of_failure(self, failure: Any) -> int:
+        """Return the number by which workers know a failure of which this process knows already."""
+        with self.lock:
+            known = self.failures.get(id(failure))
+            if known is not None:
+                return known[0]
+            number = next(self.body_numbers)
+            self.failures[id(failure)] = (number, failure)
+            self.errors_of[number] = failure
+        self.client.learn(number, number, None)
+        return number
+
+    def inputs_of(self, body: Any) -> tuple[int, ...]:
+        """Return the numbers of the outcomes that a body waits for, or of the failure that spoils it."""
+        found: dict[int, None] = {}
+        todo = list(body.needs())
+        while todo:
+            outcome = todo.pop()
+            pending = outcome.pending
+            failure = outcome.failed()
+            if failure is not None:
+                return (self.number_of_failure(failure),)
+            if pending:
+                number = self.number_of(outcome)
+                found[number] = None
+                if number not in self.bodies:
+                    self.host_outcomes[number] = outcome
+            if outcome.sources:
+                todo += outcome.sources
+        return tuple(found)
+
+    def look_at_host(self) -> None:
+        """See which outcomes of this process, which workers wait for, are bad by now."""
+        for number, outcome in list(self.host_outcomes.items()):
+            failure = outcome.failed()
+            if failure is not None:
+                self.host_outcomes.pop(number, None)
+                self.errors_of.setdefault(number, failure)
+                self.client.learn(number, self.number_of_failure(failure), None)
+            elif getattr(outcome, "pending", True) is False and not outcome.sources:
+                self.host_outcomes.pop(number, None)
+                self.numbers.pop(id(outcome), None)
+
+    def note_failed(self, number: int, cause: int, content: bytes | None) -> None:
+        """Hear that something has failed, or was skipped for what has."""
+        trip = self.bodies.pop(number, None)
+        failure = self.errors_of.get(cause)
+        if trip is None:
+            if failure is None and cause == number and content is not None and number in self.launch_copies:
+                failure = self.launch_copies[number].arrive(error_in(content), None)
+            if failure is not None:
+                self.errors_of.setdefault(number, failure)
+            return
+        self.copies.pop(number, None)
+        if cause == number:
+            failure = trip.arrive(error_in(content) if content is not None else RuntimeError("a body failed"), None)
+        else:
+            trip.arrive(None, failure)
+        self.errors_of[number] = failure
+        self.numbers.pop(id(trip.result()), None)
+
+    def note_ran(self, number: int, worker: int, thread: int, start_ns: int, end_ns: int) -> None:
+        """Hear when a body ran, by the clock of its worker."""
+        trip = self.bodies.get(number)
+        if trip is not None:
+            shift = self.clocks.get(worker, 0)
+            trip.ran(worker << 48 | thread & ((1 << 48) - 1), start_ns + shift, end_ns + shift)
+
+    def settle(self, name: int, sequence: int) -> None:
+        """Say that what a stream has passed went well, unless it is known that it did not."""
+        remote = self.by_name.get(name)
+        if remote is None:
+            return
+        pending = remote.pending
+        while pending:
+            with remote.link.lock:
+                if not pending or (pending[0][0] == RECORD and pending[0][1] > sequence):
+                    return
+                kind, number, _ = pending.popleft()
+            if kind in (CALL, COPY):
+                self.went_well(number)
+            elif kind == RECORD and number >= sequence:
+                return
+
+    def went_well(self, number: int) -> None:
+        """End a body or a copy that nobody has heard a failure of."""
+        self.copies.pop(number, None)
+        trip = self.bodies.pop(number, None)
+        if trip is not None:
+            self.numbers.pop(id(trip.result()), None)
+            trip.arrive(None, None)
+
+    # -- workers that are lost ---------------------------------------------------------------------------------
+
+    def note_broken(self, worker: int, content: bytes) -> None:
+        """Hear that a worker could not do a command."""
+        error = error_in(content)
+        log.error("worker %d could not do a command: %s", worker, "\n".join(getattr(error, "__notes__", ())))
+        self.note_lost(worker, f"it could not do a command: {type(error).__name__}: {error}")
+        self.transport.end(worker)
+
+    def note_lost(self, worker: int, reason: str) -> None:
+        """A worker is gone: its streams become streams of this process, and what it was to do fails."""
+        link = self.links[worker - 1]
+        if self.closed:
+            return
+        with link.lock:
+            if link.lost is not None:
+                return
+            text = f"{link.name} is lost: {reason}; data that only it had are poisoned, write them anew"
+            error = WorkerLostError(text, worker=link.name)
+            link.outbox, link.functions, link.is_back = [], set(), False
+            streams = [(stream, remote) for stream, remote in list(self.remote.items()) if remote.link is link]
+            link.lost = error
+            for stream, remote in streams:
+                self.client.names[stream] = remote.name
+                self.take_over(stream, remote, error)
+        for watcher in list(self.inner.loss_watchers):
+            watcher.lose_worker(worker - 1, error)
+        with self.client.receiving:
+            self.client.lose(worker, text)
+        for other in self.links:
+            if other.lost is None:
+                self.post(other.worker, "lost", worker, text)
+
+    def take_over(self, stream: int, remote: RemoteStream, error: WorkerLostError) -> None:
+        """Put on a stream of this process what a worker was to do; its bodies fail."""
+        while remote.pending:
+            kind, number, what = remote.pending.popleft()
+            if kind == WAIT:
+                self.inner.wait_event(stream, number, what)
+            elif kind == RECORD:
+                self.inner.record(stream, number)
+                for link in self.links:
+                    if link.lost is None:
+                        self.inner.tell(("await", remote.name, number, link.worker))
+            elif kind == COPY:
+                self.inner.call(stream, LostCopy(self, number, error))
+            elif kind == HOST_CALL:
+                if self.host_calls.pop(number, None) is not None:
+                    self.inner.call(stream, what)
+            else:
+                self.inner.call(stream, LostCall(self, number, error))
+
+    def note_back(self, worker: int) -> None:
+        """Another process has taken the place of a worker that was lost; use it when nothing of before is left."""
+        link = self.links[worker - 1]
+        with link.lock:
+            if link.lost is None or link.is_back or self.closed:
+                return
+            link.is_back = True
+        threading.Thread(target=self.welcome, args=(link,), name="stf-welcome", daemon=True).start()
+
+    def welcome(self, link: WorkerLink) -> None:
+        """Wait until nothing is left of a lost worker, and use the one in its place."""
+        while link.lost is not None and link.is_back and not self.closed:
+            watchers = list(self.inner.loss_watchers)
+            action: Callable[[], bool] = lambda: self.resume(link)  # noqa: E731
+            for watcher in watchers:
+                action = Within(watcher, link.worker - 1, action)
+            if action():
+                return
+            time.sleep(0.01)
+
+    def resume(self, link: WorkerLink) -> bool:
+        """Use a worker again; False if its streams have something left from before."""
+        with link.lock:
+            if link.lost is None or not link.is_back or self.closed:
+                return True
+            streams = [(stream, remote) for stream, remote in list(self.remote.items()) if remote.link is link]
+            if any(self.inner.completed(stream) < remote.last for stream, remote in streams):
+                return False
+            link.lost, link.is_back = None, False
+            with self.client.lock:
+                self.client.told[link.worker] = 0
+            for stream, remote in streams:
+                self.client.names.pop(stream, None)
+                self.command(link, "stream", remote.name)
+            for address, (device, nbytes) in list(self.blocks.items()):
+                if device == link.worker - 1:
+                    self.command(link, "alloc", 0, address, nbytes)
+            self.flush(link)
+        self.ping(link.worker)
+        return True
+
+    # -- the rest ----------------------------------------------------------------------------------------------
+
+    def ping(self, worker: int) -> None:
+        """Ask a worker what time it is there."""
+        link = self.links[worker - 1]
+        with link.lock:
+            if link.lost is None:
+                _, best = self.pings.get(worker, (0, 1 << 62))
+                self.pings[worker] = (time.perf_counter_ns(), best)
+                self.command(link, "ping", 0)
+                self.flush(link)
+
+    def note_pong(self, worker: int, number: int, clock_ns: int) -> None:
+        """Hear what time it is on a worker; the shortest of a few ways tells best."""
+        now = time.perf_counter_ns()
+        sent, best = self.pings[worker]
+        if now - sent < best:
+            best = now - sent
+            self.clocks[worker] = (now + sent) // 2 - clock_ns
+        self.pings[worker] = (sent, best)
+
+    def fault(self) -> Any:
+        return self.inner.fault()
+
+    def statistics(self) -> tuple[int, int, int, int, list[int]]:
+        streams, spare, workers, allocations, used = self.inner.statistics()
+        held = [used[0], *(link.used for link in self.links)]
+        return streams, spare, workers, allocations + len(self.blocks), held
+
+    def close(self) -> int:
+        if self.closed:
+            return 0
+        self.flush_all()
+        self.closed = True
+        self.has_commands.set()
+        self.transport.close()
+        self.inner.stop_listening()
+        return int(self.inner.close())

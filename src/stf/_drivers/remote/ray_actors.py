@@ -1,0 +1,189 @@
+"""Workers that are actors of a Ray cluster.
+
+Batches for a worker are calls of its actor, and workers call each other. A worker cannot call the client; so the client
+always has a call of `poll` open, which returns what the worker has to say as soon as there is something. Ray starts an
+actor that has died again: the client finds that out by its poll, and makes it a worker once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from stf._drivers.remote.worker import Worker, facts
+from stf.errors import WorkerLostError
+
+log = logging.getLogger("stf")
+MOST_IN_FLIGHT = 16  # batches
+PATIENCE_S = 0.2
+MISSING = "remote devices of a Ray cluster need Ray and cloudpickle: pip install 'sequential-task-flow[ray]'"
+
+
+class ActorWorker:
+    """What an actor runs: a worker, and what it has to say to the client."""
+
+    def __init__(self, number: int, threads: int) -> None:
+        self.number, self.threads = number, threads
+        self.worker: Worker | None = None
+        self.said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.peers: list[Any] = []
+
+    def set_up(self, peers: list[Any]) -> dict[str, str]:
+        """Be a worker beside others; return the versions of what is here.
+
+        A process that was one already ends: it has streams and memory that nobody knows any more.
+        """
+        if self.worker is not None:
+            self.end()
+        self.peers = peers
+        self.worker = Worker(self.number, self.threads, self.send)
+        return facts()
+
+    def send(self, peer: int, batch: bytes) -> None:
+        """Send a batch to the client, or to another worker."""
+        if peer == 0:
+            self.said.put(batch)
+        else:
+            self.peers[peer - 1].run.remote(batch)
+
+    def run(self, batch: bytes) -> None:
+        """Do what came from the client or from another worker."""
+        if self.worker is not None:  # else it is of those that the one before was to get
+            self.worker.run(batch)
+
+    def poll(self) -> list[bytes]:
+        """Wait for something to say; return all that there is."""
+        with contextlib.suppress(queue.Empty):
+            found = [self.said.get(timeout=1.0)]
+            while not self.said.empty():
+                found.append(self.said.get())
+            return found
+        return []
+
+    def end(self) -> None:
+        """End the process; Ray starts another one."""
+        os._exit(1)
+
+
+class RayActors:
+    """Actors of the Ray cluster that is there, else of a local one.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    threads : int
+        Bodies that each runs at a time.
+    environment : dict
+        Their ``runtime_env``.
+    """
+
+    def __init__(self, count: int, threads: int, environment: dict[str, Any]) -> None:
+        try:
+            import cloudpickle  # noqa: F401
+            import ray
+        except ImportError:
+            raise ImportError(MISSING) from None
+        self.ray = ray
+        self.count, self.threads, self.environment = count, threads, environment
+        self.in_flight: list[deque[Any]] = [deque() for _ in range(count)]
+        self.closed = False
+        if not ray.is_initialized():
+            try:
+                ray.init(address="auto", log_to_driver=True, logging_level=logging.WARNING)
+            except ConnectionError:
+                ray.init(num_cpus=max(count, 1), include_dashboard=False, logging_level=logging.WARNING)
+
+    def start(
+        self,
+        receive: Callable[[int, bytes], None],
+        lost: Callable[[int, str], None],
+        back: Callable[[int], None],
+    ) -> None:
+        """Start the actors; ``receive(worker, batch)`` gets what they send."""
+        self.receive, self.lost, self.back = receive, lost, back
+        ray = self.ray
+        options: dict[str, Any] = {"num_cpus": 1, "max_restarts": -1, "concurrency_groups": {"io": 1}}
+        if self.environment:
+            options["runtime_env"] = self.environment
+        kept = ray.method(concurrency_group="io")(ActorWorker.poll)
+        actor = ray.remote(**options)(type("StfWorker", (ActorWorker,), {"poll": kept}))
+        self.actors = [actor.remote(number, self.threads) for number in range(1, self.count + 1)]
+        versions = ray.get([each.set_up.remote(self.actors) for each in self.actors])
+        for number, found in enumerate(versions, 1):
+            compare(found, f"Ray actor {number}")
+        for number in range(1, self.count + 1):
+            threading.Thread(target=self.listen, args=(number,), name="stf-ray", daemon=True).start()
+
+    def listen(self, worker: int) -> None:
+        """Hear what a worker says, until the context ends; see to one that has died."""
+        actor = self.actors[worker - 1]
+        asked = actor.poll.remote()
+        while not self.closed:
+            try:
+                batches = self.ray.get(asked)
+                asked = actor.poll.remote()
+            except Exception as error:
+                if self.closed:
+                    return
+                self.lost(worker, f"its actor has died ({type(error).__name__})")
+                self.await_restart(worker)
+                asked = actor.poll.remote()
+                continue
+            for batch in batches:
+                self.receive(worker, batch)
+
+    def await_restart(self, worker: int) -> None:
+        """Wait until Ray has started an actor again, and use it."""
+        while not self.closed:
+            try:
+                self.in_flight[worker - 1].clear()
+                self.ray.get(self.actors[worker - 1].set_up.remote(self.actors))
+                self.back(worker)
+                return
+            except Exception as error:
+                log.debug("Ray actor %d is not there yet: %s", worker, error)
+                time.sleep(PATIENCE_S)
+
+    def send(self, worker: int, content: bytes) -> None:
+        """Send a batch to a worker; wait while too many are on their way."""
+        waiting = self.in_flight[worker - 1]
+        if len(waiting) >= MOST_IN_FLIGHT:
+            self.ray.wait([waiting.popleft()])
+        waiting.append(self.actors[worker - 1].run.remote(content))
+
+    def end(self, worker: int) -> None:
+        """End the process of a worker."""
+        self.actors[worker - 1].end.remote()
+
+    def close(self) -> None:
+        """End the actors."""
+        self.closed = True
+        for actor in self.actors:
+            with contextlib.suppress(Exception):
+                self.ray.kill(actor)
+
+
+def compare(found: dict[str, str], who: str) -> None:
+    """Warn of other versions on a worker.
+
+    Raises
+    ------
+    WorkerLostError
+        Its Python cannot run code objects of this one.
+    """
+    mine = facts()
+    rows = [f"{name}: {mine[name]} here, {found.get(name)} there" for name in mine if mine[name] != found.get(name)]
+    if not rows:
+        return
+    text = f"{who} has other versions ({'; '.join(rows)})"
+    if mine["Python"] != found.get("Python"):
+        raise WorkerLostError(f"{text}; task functions travel as code, so Python has to be the same", worker=who)
+    log.warning("%s; install the same ones", text)

@@ -1,0 +1,302 @@
+"""A worker: it runs the client's commands, in order, on a driver of its own."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import pickle
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from stf._drivers.cpu import array_at
+from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, portable, word_of
+from stf._drivers.remote.functions import Captured
+from stf._drivers.remote.watched import Notice, WatchedDriver
+from stf._port.remote_arrays import here
+
+
+class Worker(Endpoint):
+    """An interpreter of commands.
+
+    Parameters
+    ----------
+    number : int
+        Of this worker, from 1.
+    threads : int
+        How many bodies run at a time.
+    send : callable
+        ``send(peer, batch)`` sends bytes to the client or to another worker.
+    """
+
+    def __init__(self, number: int, threads: int, send: Callable[[int, bytes], None]) -> None:
+        super().__init__(number, WatchedDriver(1, True, threads), send)
+        self.starts: list[int] = []  # of memory, as the client knows it, in order
+        self.blocks: dict[int, tuple[int, int, Any]] = {}  # (address here, bytes, owner)
+        self.functions: dict[int, Any] = {}
+        self.captured: dict[int, Captured] = {}
+        self.reading = threading.Lock()
+        self.handlers |= {
+            "stream": self.make_stream,
+            "drop": self.drop_stream,
+            "record": self.record,
+            "wait": self.wait,
+            "alloc": self.alloc,
+            "free": self.free,
+            "copy": self.copy,
+            "fill": self.fill,
+            "pull": self.pull_named,
+            "push": self.push_named,
+            "ask": self.ask,
+            "function": self.keep_function,
+            "call": self.call,
+            "ping": self.ping,
+        }
+        self.teller.start()
+
+    def run(self, batch: bytes) -> None:
+        """Do what came from the client or from another worker."""
+        with self.reading:
+            here.worker = self
+            try:
+                self.handle(batch)
+            except BaseException as error:  # it does not know any more what the client thinks that it does
+                self.post(CLIENT, "broken", self.number, portable(error, [traceback.format_exc()]))
+
+    def close(self) -> None:
+        """End the threads."""
+        self.driver.stop_listening()
+        self.driver.close()
+
+    # -- streams -----------------------------------------------------------------------------------------------
+
+    def make_stream(self, name: int) -> None:
+        """Make a stream of a name."""
+        stream = self.driver.stream_create(0)
+        self.streams[name] = stream
+        self.names[stream] = name
+
+    def drop_stream(self, name: int) -> None:
+        """Give a stream, or a mirror, back."""
+        stream = self.streams.pop(name, None)
+        if stream is not None:
+            self.names.pop(stream, None)
+            self.awaited.pop(name, None)
+            self.driver.stream_destroy(stream)
+
+    def record(self, name: int, sequence: int) -> None:
+        """Mark a point of a stream."""
+        self.driver.record(self.streams[name], sequence)
+
+    def wait(self, name: int, other: int, sequence: int) -> None:
+        """Let a stream wait for a mark of another one, which may be another process's."""
+        self.driver.wait_event(self.streams[name], self.mirror(other), sequence)
+
+    def tell_reached(self, out: dict[int, list[Message]], stream: int, sequence: int) -> None:
+        name = self.names.get(stream)
+        if name is not None:
+            out.setdefault(CLIENT, []).append(("reached", name, sequence))
+        super().tell_reached(out, stream, sequence)
+
+    # -- memory ------------------------------------------------------------------------------------------------
+
+    def find(self, address: int) -> tuple[int, Any]:
+        if address >= 0:
+            return address, None
+        with self.lock:
+            position = bisect.bisect_right(self.starts, address) - 1
+            start = self.starts[position] if position >= 0 else 0
+            real, nbytes, owner = self.blocks.get(start, (0, 0, None))
+        if not start or address > start + nbytes:
+            raise LookupError(f"address {address:#x} is not allocated on worker {self.number}")
+        return real + address - start, owner
+
+    def array(self, address: int, shape: Any, strides: Any, dtype: Any) -> np.ndarray[Any, Any]:
+        """Return the array at an address, which it keeps alive."""
+        real, owner = self.find(address)
+        array = array_at(real, shape, strides, dtype)
+        if array.base is not None and not isinstance(array.base, np.ndarray):
+            array.base._stf_owner = owner  # type: ignore[attr-defined]
+        return array
+
+    def alloc(self, name: int, address: int, nbytes: int) -> None:
+        """Allocate memory, which has that address for the client."""
+        real = self.driver.alloc(0, nbytes, self.streams[name] if name else 0)
+        with self.lock:
+            self.blocks[address] = (real, nbytes, self.driver.owner(real))
+            bisect.insort(self.starts, address)
+
+    def free(self, name: int, address: int) -> None:
+        """Free memory when the stream gets here; until then others may still ask for its content."""
+        real, nbytes, _owner = self.blocks[address]
+        self.driver.call(self.streams[name], Notice(("forget", address)))
+        self.driver.free(0, real, nbytes, self.streams[name])
+
+    def tell_news(self, out: dict[int, list[Message]], kind: str, *what: Any) -> None:
+        if kind == "forget":
+            with self.lock:
+                self.blocks.pop(what[0])
+                del self.starts[bisect.bisect_left(self.starts, what[0])]
+        else:
+            super().tell_news(out, kind, *what)
+
+    def copy(self, name: int, target: Any, source: Any) -> None:
+        """Copy an array within this worker."""
+        to, to_strides, shape, itemsize = target
+        start, strides, *_ = source
+        (real_target, owner), (real_source, other) = self.find(to), self.find(start)
+        keep = (owner, other)
+        self.driver.copy(self.streams[name], real_target, to_strides, real_source, strides, shape, itemsize, keep)
+
+    def fill(self, name: int, target: Any, pattern: bytes) -> None:
+        """Fill an array with an element."""
+        self.driver.call(self.streams[name], Fill(self.resolved(target), pattern))
+
+    def pull_named(self, name: int, target: Any, peer: int, source: Any, tag: int) -> None:
+        """Copy an array of another process into one of this one."""
+        self.pull(self.streams[name], self.resolved(target), peer, source, tag)
+
+    def push_named(self, name: int, source: Any, peer: int, target: Any, tag: int) -> None:
+        """Copy an array of this process into one of another."""
+        self.push(self.streams[name], self.resolved(source), peer, target, tag)
+
+    def resolved(self, what: Any) -> Any:
+        """Return an array's description with its address here: its memory may be given back before its turn comes."""
+        address, *rest = what
+        real, owner = self.find(address)
+        return Resolved((real, *rest), owner)
+
+    def ask(self, name: int, number: int) -> None:
+        """Let the client call something when the stream gets here."""
+        self.exchange(self.streams[name], CLIENT, lambda exchange: ("turn", exchange, self.number, number), None, 0)
+
+    # -- bodies ------------------------------------------------------------------------------------------------
+
+    def keep_function(self, number: int, content: bytes) -> None:
+        """Keep what bodies call."""
+        try:
+            fn = pickle.loads(content)
+            self.functions[number] = fn
+            self.captured[number] = Captured(fn)
+        except BaseException as error:
+            self.functions[number] = Unreadable(error)
+
+    def call(
+        self,
+        name: int,
+        number: int,
+        inputs: tuple[int, ...],
+        group: int,
+        function: int,
+        content: bytes,
+        is_watched: bool,
+    ) -> None:
+        """Run a body when its stream gets here."""
+        try:
+            run, rest = pickle.loads(content)
+        except BaseException as error:
+            run, rest = Unreadable(error), ()
+        fn = self.functions[function]
+        if type(fn) is Unreadable:
+            run = fn
+        call = Call(self, number, inputs, group, run, fn, rest, is_watched)
+        call.captured = self.captured.get(function)
+        self.driver.call(self.streams[name], call)
+
+    def ping(self, number: int) -> None:
+        """Say what time it is here."""
+        self.post(CLIENT, "pong", self.number, number, time.perf_counter_ns())
+
+    def fail(self, number: int, group: int, cause: int, error: BaseException | None) -> None:
+        """Know that a body has failed, or was skipped for one that has; whoever needs it hears of it in time."""
+        content = None
+        if error is not None:
+            text = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+            content = portable(error, [f"raised in worker process {os.getpid()} at (most recent call last):\n{text}"])
+        self.learn(number, cause, content)
+        if group:
+            self.learn(group, cause, None)
+
+
+class Resolved(tuple):  # type: ignore[type-arg]
+    """A description of memory of this process, which it keeps alive."""
+
+    owner: Any
+
+    def __new__(cls, items: Any, owner: Any) -> Resolved:
+        made = super().__new__(cls, items)
+        made.owner = owner
+        return made
+
+
+class Unreadable:
+    """What stands for something that could not be unpickled here; a body that needs it fails."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __call__(self, *arguments: Any) -> None:
+        raise self.error
+
+
+class Fill:
+    """The filling of an array."""
+
+    def __init__(self, target: Any, pattern: bytes) -> None:
+        self.target = target
+        self.pattern = pattern
+
+    def __call__(self) -> None:
+        address, strides, shape, itemsize = self.target
+        word = word_of(itemsize)
+        array_at(address, shape, strides, word)[...] = np.frombuffer(self.pattern, word)[0]
+
+
+class Call:
+    """A body, to be run when its stream gets there."""
+
+    captured: Captured | None = None
+
+    def __init__(
+        self, worker: Worker, number: int, inputs: Any, group: int, run: Any, fn: Any, rest: Any, watched: bool
+    ) -> None:
+        self.worker, self.number, self.inputs, self.group = worker, number, inputs, group
+        self.run, self.fn, self.rest = run, fn, rest
+        self.is_watched = watched
+
+    def __call__(self) -> None:
+        worker = self.worker
+        try:
+            for number in self.inputs:
+                if number in worker.failed:
+                    worker.fail(self.number, self.group, worker.failed[number], None)
+                    if type(self.run) is not Unreadable:
+                        self.run(None, *self.rest)
+                    return
+            start = time.perf_counter_ns() if self.is_watched else 0
+            try:
+                self.run(self.fn, *self.rest)
+                if self.captured is not None:
+                    self.captured.check()
+            except BaseException as error:
+                worker.fail(self.number, self.group, self.number, error)
+            if self.is_watched:
+                ended = threading.get_ident(), start, time.perf_counter_ns()
+                worker.post(CLIENT, "ran", self.number, worker.number, *ended)
+        finally:
+            self.run = self.fn = self.rest = None
+
+
+def facts() -> dict[str, str]:
+    """Return what has to be the same on client and workers."""
+    try:
+        version = metadata.version("sequential-task-flow")
+    except metadata.PackageNotFoundError:  # the sources, by PYTHONPATH
+        version = "unknown"
+    return {"Python": ".".join(map(str, sys.version_info[:2])), "NumPy": np.__version__, "stf": version}

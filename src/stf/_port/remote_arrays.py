@@ -1,0 +1,86 @@
+"""Arrays of remote memory: on the client a stand-in without content, on the worker the array itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NoReturn
+
+import numpy as np
+
+from stf.errors import PlaceError
+
+SPAN = 1 << 52  # addresses of one worker; those of remote memory are negative
+here = threading.local()  # `worker`: the one whose commands this thread reads
+
+
+def owner_of(address: int) -> int:
+    """Return which worker has the memory at an address, from 1; 0 if it is the client's."""
+    return 0 if address >= 0 else -address // SPAN + 1
+
+
+def first_address(worker: int) -> int:
+    """Return the lowest address of a worker's memory."""
+    return -worker * SPAN + 64
+
+
+class RemoteArray:
+    """The array of a task at a remote place, as the client sees it: its shape and dtype are known, its content is not.
+
+    It becomes the array when its worker unpickles it; `made` makes another library's of that: (function, name).
+    """
+
+    __slots__ = ("address", "dtype", "made", "shape", "strides", "writeable")
+
+    def __init__(
+        self, address: int, shape: Any, strides: Any, dtype: np.dtype[Any], writeable: bool, made: Any = None
+    ) -> None:
+        self.address = address
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+        self.writeable = writeable
+        self.made = made
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    def __reduce__(self) -> Any:
+        return array_here, (self.address, self.shape, self.strides, self.dtype, self.writeable, self.made)
+
+    def refuse(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Raise for who wants its content in this process."""
+        raise PlaceError(
+            f"an array of shape {tuple(self.shape)} is in the memory of remote worker {owner_of(self.address) - 1}, "
+            "and this process cannot use it; write a task function (@stf.task), which runs there, or read the data "
+            "with .numpy()"
+        )
+
+    __array__ = __getitem__ = __setitem__ = __len__ = __iter__ = __float__ = __int__ = __dlpack__ = refuse
+    __array_interface__ = __cuda_array_interface__ = property(refuse)
+
+    def __repr__(self) -> str:
+        return f"<array of shape {tuple(self.shape)}, {self.dtype}, of remote worker {owner_of(self.address) - 1}>"
+
+
+def array_here(address: int, shape: Any, strides: Any, dtype: Any, writeable: bool, made: Any = None) -> Any:
+    """Return the array at an address of the worker that this thread reads commands for."""
+    array = here.worker.array(address, shape, strides, dtype)
+    array.flags.writeable = writeable or made is not None
+    return array if made is None else made[0](array, made[1])

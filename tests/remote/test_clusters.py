@@ -1,0 +1,92 @@
+"""Remote workers of a real Ray and a real Dask cluster on this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stf
+
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module", params=["ray", "dask"])
+def devices(request: pytest.FixtureRequest) -> Iterator[Any]:
+    pytest.importorskip("cloudpickle")
+    if request.param == "ray":
+        ray = pytest.importorskip("ray")
+        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
+        yield "ray:2"
+        ray.shutdown()
+        return
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield lambda: stf.remote(client)
+
+
+@pytest.fixture
+def ctx(devices: Any) -> Iterator[stf.Context]:
+    with stf.context(devices=devices() if callable(devices) else devices) as context:
+        yield context
+        context.check_state()
+
+
+@stf.task
+def axpy(a: float, x: stf.Read, y: stf.ReadWrite) -> None:
+    y += a * x
+
+
+def test_content_goes_from_worker_to_worker(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data(np.arange(5.0)), ctx.logical_data_zeros(5)
+    for i in range(20):
+        axpy.on(i % 2)(1.0, x, y)
+    assert np.array_equal(y.numpy(), 20 * np.arange(5.0))
+    assert ctx.statistics().copies["device(0)", "device(1)"] >= 9
+
+
+def test_large_arrays(ctx: stf.Context) -> None:
+    X = np.random.default_rng(0).random(1 << 20)
+    x, y = ctx.logical_data(X), ctx.logical_data_zeros(1 << 20)
+    axpy.on(0)(1.0, x, y)
+    axpy.on(1)(1.0, x, y)
+    assert np.array_equal(y.numpy(), 2 * X)
+
+
+def test_a_failure_poisons_across_workers(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data_zeros(3, name="x"), ctx.logical_data_zeros(3, name="y")
+
+    @ctx.task(stf.exec_place.device(0), x.rw())
+    def fails(x: Any) -> None:
+        raise ZeroDivisionError("of a worker")
+
+    axpy.on(1)(1.0, x, y)
+    with pytest.raises(stf.TaskFailedError, match=r"'fails'.*ZeroDivisionError: of a worker"):
+        y.numpy()
+
+
+def test_a_worker_that_dies_is_named_and_used_again(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data(np.ones(3)), ctx.logical_data_empty(3, name="y")
+    ctx.task(stf.exec_place.device(0), x.read(), y.write())(lambda x, y: os._exit(1))
+    start = time.monotonic()
+    with pytest.raises(stf.TaskFailedError) as caught:
+        y.numpy()
+    assert time.monotonic() - start < 5
+    assert isinstance(caught.value.__cause__, stf.WorkerLostError)
+    while ctx._driver.links[0].lost is not None:
+        assert time.monotonic() - start < 60
+        time.sleep(0.05)
+    axpy.on(0)(2.0, x, z := ctx.logical_data_zeros(3))
+    assert z.numpy().tolist() == [2.0] * 3
+
+
+def test_what_is_no_client_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"client is a distributed\.Client, got str"):
+        stf.remote("tcp://127.0.0.1:1")

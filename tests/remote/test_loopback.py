@@ -1,0 +1,341 @@
+"""Remote workers: task functions, copies, errors and lost workers, on processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stf
+
+pytest.importorskip("cloudpickle")
+FACTOR = 3.0
+
+
+@stf.task
+def axpy(a: float, x: stf.Read, y: stf.ReadWrite) -> None:
+    y += a * x
+
+
+@stf.task
+def scale(y: stf.ReadWrite) -> None:
+    y *= FACTOR
+
+
+@pytest.fixture
+def ctx() -> Any:
+    with stf.context(devices="loopback:2", name="remote") as context:
+        yield context
+        context.check_state()
+
+
+def pid_of(ctx: stf.Context, place: int) -> int:
+    """Return the process of a worker, as a task there says."""
+    pid = ctx.logical_data_zeros((), np.int64)
+    ctx.task(stf.exec_place.device(place), pid.write())(lambda pid: os.getpid())
+    return int(pid.numpy())
+
+
+def kill(ctx: stf.Context, place: int) -> None:
+    """Kill a worker, and wait until its context knows."""
+    link = ctx._driver.links[place]
+    pid = pid_of(ctx, place)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: link.lost is not None or pid_now(ctx, place) != pid)
+
+
+def pid_now(ctx: stf.Context, place: int) -> int:
+    return int(ctx._driver.transport.processes[place])
+
+
+def wait_for(condition: Any, timeout_s: float = 5.0) -> None:
+    """Wait until something outside of this process has happened."""
+    end = time.monotonic() + timeout_s
+    done = threading.Event()
+    while not condition():
+        assert time.monotonic() < end, "it took longer"
+        done.wait(0.005)
+
+
+def is_there(ctx: stf.Context, place: int) -> bool:
+    return ctx._driver.links[place].lost is None
+
+
+# -- tasks and copies --------------------------------------------------------------------------------------------------
+
+
+def test_tasks_run_in_other_processes(ctx: stf.Context) -> None:
+    pids = {pid_of(ctx, 0), pid_of(ctx, 1)}
+    assert len(pids) == 2 and os.getpid() not in pids
+
+
+def test_content_goes_where_tasks_run() -> None:
+    X, Y = np.arange(5.0), np.ones(5)
+    with stf.context(devices="loopback:3") as ctx:
+        x, y = ctx.logical_data(X, name="x"), ctx.logical_data(Y, name="y")
+        for place in (0, 1, 2, 0, "host", 1):
+            axpy.on(place)(2.0, x, y)
+        ctx.synchronize()
+        copies = ctx.statistics().copies
+        assert copies["device(0)", "device(1)"] >= 1  # from worker to worker
+    assert np.array_equal(Y, 1 + 12 * np.arange(5.0))
+
+
+def test_strided_arrays_and_other_dtypes_are_copied(ctx: stf.Context) -> None:
+    whole = np.arange(24, dtype=np.int16).reshape(4, 6)
+    part = whole[::-2, 1::2]
+    expected = part * 3
+    with_bools = np.array([True, False, True])
+    x, b = ctx.logical_data(part), ctx.logical_data(with_bools)
+    ctx.task(stf.exec_place.device(1), x.rw(), b.rw())(lambda x, b: (x * 3, ~b))
+    ctx.wait(x)
+    assert np.array_equal(x.numpy(), expected)
+    assert b.numpy().tolist() == [False, True, False]
+
+
+def test_data_are_filled_on_workers(ctx: stf.Context) -> None:
+    zeros, full = ctx.logical_data_zeros((2, 3)), ctx.logical_data_empty(4)
+    ctx.fill(full, 2.5)
+    axpy.on(1)(1.0, zeros, zeros2 := ctx.logical_data_ones((2, 3)))
+    assert zeros2.numpy().tolist() == [[1.0] * 3] * 2
+    assert full.numpy().tolist() == [2.5] * 4
+
+
+def test_results_that_are_returned_and_global_variables(ctx: stf.Context) -> None:
+    y = ctx.logical_data(np.ones(3))
+    scale.on(1)(y)
+    ctx.task(stf.exec_place.device(0), y.rw())(lambda y: y + FACTOR)
+    assert y.numpy().tolist() == [6.0] * 3
+
+
+def test_large_arrays_cross_in_both_directions() -> None:
+    X = np.random.default_rng(1).random(1 << 20)
+    Y = X[::-1].copy()
+    with stf.context(devices="loopback:2") as ctx:
+        x, y = ctx.logical_data(X), ctx.logical_data(Y)
+        expected = 1.0
+        for _ in range(3):
+            axpy.on(0)(0.0, x, y)
+            axpy.on(1)(0.0, y, x)
+        ctx.synchronize()
+        assert expected == 1.0
+    assert np.array_equal(X[::-1], Y)
+
+
+def test_accumulation_over_workers(ctx: stf.Context) -> None:
+    total = ctx.logical_data_zeros(3)
+    for i in range(6):
+        ctx.task(stf.exec_place.device(i % 2), total.accumulate(stf.reducer.sum))(lambda t, i=i: t + i)
+    assert total.numpy().tolist() == [15.0] * 3
+
+
+def test_places_are_chosen_for_tasks_that_name_none() -> None:
+    with stf.context(devices="loopback:2", place="auto") as ctx:
+        data = [ctx.logical_data_zeros(3) for _ in range(8)]
+        for each in data:
+            ctx.task(each.rw())(lambda x: x + 1)
+        assert all(each.numpy()[0] == 1 for each in data)
+        assert ctx.statistics().tasks_by_place["device(1)"] > 0
+
+
+# -- recordings and kernels --------------------------------------------------------------------------------------------
+
+
+def test_replayed_functions_and_graphs(ctx: stf.Context) -> None:
+    @stf.replay
+    def step(x: Any, y: Any) -> None:
+        axpy.on(0)(1.0, x, y)
+        axpy.on(1)(2.0, x, y)
+
+    x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+    for _ in range(5):
+        step(x, y)
+    assert y.numpy().tolist() == [15.0] * 3
+
+
+def test_a_graph_context_gathers_tasks_for_workers() -> None:
+    Y = np.zeros(3)
+    with stf.context(use_graph=True, devices="loopback:2") as ctx:
+        x, y = ctx.logical_data_ones(3), ctx.logical_data(Y)
+        for i in range(6):
+            axpy.on(i % 2)(1.0, x, y)
+    assert Y.tolist() == [6.0] * 3
+
+
+def test_a_failure_in_a_launch_skips_what_is_left_of_it(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data_zeros(3, name="x"), ctx.logical_data_zeros(3, name="y")
+    with ctx.task_graph() as graph:
+
+        @ctx.task(stf.exec_place.device(0), x.rw())
+        def fails(x: Any) -> None:
+            raise ValueError("no")
+
+        axpy.on(1)(1.0, x, y)
+    graph.launch()
+    with pytest.raises(stf.TaskFailedError, match="no"):
+        y.numpy()
+
+
+def test_loops_run_on_workers(ctx: stf.Context) -> None:
+    pytest.importorskip("numba")
+    x, total = ctx.logical_data(np.arange(1000.0)), ctx.logical_data_zeros(())
+    a = 2.0
+
+    @ctx.parallel_for(stf.exec_place.device(1), x.shape, x.rw(), total.reduce(stf.reducer.sum))
+    def double(i: int, x: Any) -> Any:
+        x[i] = a * x[i]
+        return x[i]
+
+    assert total.numpy() == 2 * np.arange(1000).sum()
+    assert x.numpy()[-1] == 2 * 999
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_poisons_across_workers(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data_zeros(3, name="x"), ctx.logical_data_zeros(3, name="y")
+
+    @ctx.task(stf.exec_place.device(0), x.rw())
+    def fails(x: Any) -> None:
+        raise ZeroDivisionError("of a worker")
+
+    axpy.on(1)(1.0, x, y)
+    with pytest.raises(stf.TaskFailedError, match=r"'fails'.*ZeroDivisionError: of a worker") as caught:
+        y.numpy()
+    assert "raised in worker process" in "".join(caught.value.__cause__.__notes__)
+
+
+def test_a_with_block_says_that_it_cannot_travel(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(3)
+    with pytest.raises(stf.PlaceError, match="with-block, whose body cannot travel"), ctx.task(x.rw()):
+        pass
+    with ctx.task(stf.exec_place.host(), x.rw()) as t:
+        t[0][...] = 1
+    assert x.numpy().tolist() == [1.0] * 3
+
+
+def test_memory_of_another_process_says_that_it_cannot_travel(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(3, name="x")
+    with pytest.raises(stf.PlaceError, match="'x'.* asked for in the memory of host"):
+        ctx.task(stf.exec_place.device(0), x.rw(stf.data_place.host()))(lambda x: None)
+
+
+def test_what_cannot_be_pickled_is_named(ctx: stf.Context) -> None:
+    x, meeting = ctx.logical_data_zeros(3), threading.Lock()
+    with pytest.raises(TypeError, match="variable 'meeting' holds a lock"):
+        ctx.task(x.rw())(lambda x: meeting.locked() and None)
+    with pytest.raises(TypeError, match="argument 'lock' of task 'locked'.* a lock cannot be pickled"):
+        locked(x, meeting)
+    assert x.numpy().tolist() == [0.0] * 3
+
+
+@stf.task
+def locked(x: stf.ReadWrite, lock: Any) -> None:
+    x += 1
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "counter"])
+def test_a_body_that_changes_what_it_captured_fails(ctx: stf.Context, kind: str) -> None:
+    seen: list[int] = []
+    known: dict[str, int] = {}
+    count = 0
+    x = ctx.logical_data_zeros(3, name="x")
+
+    def appends(x: Any) -> None:
+        seen.append(1)
+        x += 1
+
+    def keeps(x: Any) -> None:
+        known["a"] = 1
+        x += 1
+
+    def counts(x: Any) -> None:
+        nonlocal count
+        count += 1
+        x += 1
+
+    ctx.task(x.rw())({"list": appends, "dict": keeps, "counter": counts}[kind])
+    with pytest.raises(stf.TaskFailedError, match="the change would get lost"):
+        x.numpy()
+
+
+# -- workers that are lost ---------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_ends_its_process_is_a_named_error() -> None:
+    X = np.ones(3)
+    with stf.context(devices="loopback:2") as ctx:
+        x, y = ctx.logical_data(X, name="x"), ctx.logical_data_empty(3, name="y")
+        ctx.task(stf.exec_place.device(0), x.read(), y.write())(lambda x, y: os._exit(3))
+        start = time.monotonic()
+        with pytest.raises(stf.TaskFailedError, match="device") as caught:
+            y.numpy()
+        assert time.monotonic() - start < 5
+        assert isinstance(caught.value.__cause__, stf.WorkerLostError) and caught.value.__cause__.worker == "device(0)"
+        ctx.check_state()
+        axpy.on(1)(1.0, x, z := ctx.logical_data_zeros(3))
+        assert z.numpy().tolist() == [1.0] * 3
+    assert X.tolist() == [1.0] * 3
+
+
+def test_data_that_only_a_lost_worker_had_are_poisoned(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data_ones(3, name="x"), ctx.logical_data_ones(3, name="y")
+    scale.on(0)(x)
+    scale.on(1)(y)
+    ctx.synchronize()
+    kill(ctx, 0)
+    with pytest.raises(stf.TaskFailedError, match="'x'") as caught:
+        x.numpy()
+    assert isinstance(caught.value.__cause__, stf.WorkerLostError)
+    assert y.numpy().tolist() == [3.0] * 3
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.check_errors()
+    wait_for(lambda: is_there(ctx, 0))
+    ctx.fill(x, 4.0)  # written anew, it is as good as ever
+    assert x.numpy().tolist() == [4.0] * 3
+
+
+def test_other_replicas_serve(ctx: stf.Context) -> None:
+    x = ctx.logical_data(np.ones(3), name="x")
+    scale.on(0)(x)
+    assert x.numpy().tolist() == [3.0] * 3  # it is on the host now, too
+    kill(ctx, 0)
+    axpy.on(1)(1.0, x, y := ctx.logical_data_zeros(3))
+    assert y.numpy().tolist() == [3.0] * 3
+    ctx.check_errors()
+
+
+def test_a_place_is_used_again_when_its_worker_is_back(ctx: stf.Context) -> None:
+    x = ctx.logical_data(np.ones(3), name="x")
+    axpy.on(0)(0.0, x, y := ctx.logical_data_zeros(3))
+    y.numpy()
+    before = pid_of(ctx, 0)
+    kill(ctx, 0)
+    wait_for(lambda: is_there(ctx, 0))
+    assert pid_of(ctx, 0) != before
+    axpy.on(0)(2.0, x, y)
+    assert y.numpy().tolist() == [2.0] * 3
+
+
+def test_recordings_go_on_with_a_worker_that_is_back(ctx: stf.Context) -> None:
+    @stf.replay
+    def step(x: Any, y: Any) -> None:
+        axpy.on(0)(1.0, x, y)
+        axpy.on(1)(1.0, x, y)
+
+    x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+    for _ in range(4):
+        step(x, y)
+    assert y.numpy().tolist() == [8.0] * 3
+    x.numpy()
+    kill(ctx, 0)
+    wait_for(lambda: is_there(ctx, 0))
+    step(x, y)
+    assert y.numpy().tolist() == [10.0] * 3
