@@ -130,6 +130,15 @@ def test_a_pause_releases(ctx_factory):
     assert x.numpy().tolist() == [1.0] * 4
 
 
+def test_memory_of_data_that_only_a_held_task_has_can_be_registered_again(several):
+    ctx = several(placement=planned())
+    array = np.zeros(8)
+    for part in (array, array[:4], array[2:6], array):
+        inc(ctx.logical_data(part))
+    ctx.finalize()
+    assert array.tolist() == [3.0, 3.0, 4.0, 4.0, 3.0, 3.0, 2.0, 2.0]
+
+
 def test_a_task_that_is_held_cannot_be_changed(several):
     ctx = several(placement=planned())
     x = ctx.logical_data(np.zeros(4))

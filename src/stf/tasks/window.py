@@ -88,6 +88,10 @@ class Window:
             return False
         return self.records_here() or not self.is_recorded()
 
+    def is_waiting(self) -> bool:
+        """Return whether this thread would submit something if it asked."""
+        return bool(self.recorded if self.is_recorded() else self.held) and self.submitter != threading.get_ident()
+
     def is_recorded(self) -> bool:
         """Return whether a thread records, and nobody else's tasks are taken."""
         scope, gathering = self.engine.scope, self.engine.gathering
