@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import time
 
@@ -128,6 +129,15 @@ def test_a_pause_releases(ctx_factory):
         time.sleep(0.001)
     assert held(ctx) == 0
     assert x.numpy().tolist() == [1.0] * 4
+
+
+def test_memory_of_data_that_only_a_held_task_has_can_be_registered_again(several):
+    ctx = several(placement=planned())
+    array = np.zeros(8)
+    for part in (array, array[:4], array[2:6], array):
+        inc(ctx.logical_data(part))
+    ctx.finalize()
+    assert array.tolist() == [3.0, 3.0, 4.0, 4.0, 3.0, 3.0, 2.0, 2.0]
 
 
 def test_a_task_that_is_held_cannot_be_changed(several):
@@ -359,8 +369,11 @@ def test_a_thread_that_comes_later_comes_after_what_is_held(several):
 
 
 @pytest.mark.not_captured("the body copies to the host")
-def test_threads_share_a_window(several):
-    ctx = several(placement=planned(window=16))
+@pytest.mark.parametrize("window", [3, 16])
+def test_threads_share_a_window(several, window):
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads come between each other
+    ctx = several(placement=planned(window=window))
     data = [ctx.logical_data(np.zeros(4)) for _ in range(4)]
 
     def work(mine):
@@ -368,10 +381,13 @@ def test_threads_share_a_window(several):
             inc(mine)
 
     threads = [threading.Thread(target=work, args=(x,)) for x in data]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
     assert [x.numpy().tolist() for x in data] == [[50.0] * 4] * 4
 
 

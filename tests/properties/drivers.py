@@ -75,7 +75,7 @@ class Telling(WrappingDriver):
 def chosen_devices(asked):
     """The devices that programs choose among: emulated ones, or the first one, two, … of CUDA's."""
     if not asked.startswith("cuda"):
-        return ["cpu", "cpu:2", "cpu:3"]
+        return ["cpu", "cpu:2", "cpu:3"] if os.environ.get("STF_TEST_PLACE") != "auto" else ["cpu:2", "cpu:3", "cpu:4"]
     count = len(asked.partition(":")[2].split(",")) if ":" in asked else cuda_devices()
     numbers = [str(i) for i in range(count)]
     assert asked in ("cuda", "cuda:" + ",".join(numbers)), f"{asked}: the programs number devices from 0 on"

@@ -83,7 +83,7 @@ READ_BY = {
     "launching": "_recording graphs",
     "gathering": "contexts data graphs tasks",
     "next_uses": "contexts planning",
-    "window": "contexts graphs tasks",
+    "window": "contexts data graphs tasks",
     "make_graph_port": "contexts graphs",
     "ask_producer": "_recording contexts",
     "places": "_recording _support contexts data graphs interop kernels placement places tasks",

@@ -49,6 +49,7 @@ def test_a_plan_keeps_the_order_of_tasks_that_conflict(seed):
                     assert position[j] < position[i]
         first, _ = plan(ctx.placement, tasks, 20)
         assert len(first) == 20
+        assert len(plan(ctx.placement, tasks, 1000)[0]) == 60 and plan(ctx.placement, [], 4)[0] == []
         assert {j for i in first for j in range(i) if conflicts(tasks[i], tasks[j])} <= set(first)
 
 

@@ -524,6 +524,9 @@ def last_uses(engine: Engine, registry: Registry, entry: RegistryEntry, name):
         if clash is not None and is_live(engine, clash):
             if registry.find(entry) is not None:
                 return None
+            if engine.window is not None and engine.window.is_waiting():
+                engine.submit_held()  # a task that is held may be all that has it
+                return None
             if engine.gathering is not None and is_dropping(clash):
                 engine.gathering.step_out()  # it goes when what was gathered is launched
                 if not (clash.recorded or clash.tiles):

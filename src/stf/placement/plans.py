@@ -53,7 +53,7 @@ def plan(placement, tasks, count):
     tasks : list of TaskCore
         In the order of the program; their accesses are known, and none has begun.
     count : int
-        How many to place; the others count in the ranks of these.
+        How many to place, if there are as many; the others count in the ranks of these.
 
     Returns
     -------
@@ -63,6 +63,7 @@ def plan(placement, tasks, count):
     """
     place: cython.int
     next: cython.Py_ssize_t = 0
+    count = min(count, len(tasks))
     order: list = []
     places: list = [0] * len(tasks)
     ranks: list = ranks_of(placement, tasks)

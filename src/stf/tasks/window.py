@@ -88,6 +88,10 @@ class Window:
             return False
         return self.records_here() or not self.is_recorded()
 
+    def is_waiting(self) -> bool:
+        """Return whether this thread would submit something if it asked."""
+        return bool(self.recorded if self.is_recorded() else self.held) and self.submitter != threading.get_ident()
+
     def is_recorded(self) -> bool:
         """Return whether a thread records, and nobody else's tasks are taken."""
         scope, gathering = self.engine.scope, self.engine.gathering
@@ -145,7 +149,7 @@ class Window:
 
     def submit(self, held: list[Held], count: int) -> None:
         """Plan tasks, take the first of the plan out of a list, and submit these."""
-        tasks, held[:] = list(held), []
+        tasks = taken_out(held)
         if not tasks:
             return
         before, self.submitter = self.submitter, threading.get_ident()
@@ -207,12 +211,20 @@ class Window:
     def drop(self) -> None:
         """Cancel what is held: its context ends after an exception. What that was to write is poisoned."""
         with self.lock:
-            left, self.held[:] = list(self.held), []
+            left = taken_out(self.held)
         self.recorded.clear()
         for one in left:
             failure = Cancellation.of(one.task)
             self.engine.cancelled.append(failure)
             outcomes.spoil(self.engine, one.task, failure)
+
+
+def taken_out(held: list[Held]) -> list[Held]:
+    """Take all out of a list that other threads may add to meanwhile."""
+    count = len(held)
+    taken = held[:count]
+    del held[:count]
+    return taken
 
 
 class Held:
