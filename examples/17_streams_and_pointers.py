@@ -120,7 +120,7 @@ def main() -> None:
             done.append("cuBLAS")
         with ctx.task(product.read(), norm.write(), name="norm") as t:  # out: any library that knows the protocols
             p, s = cupy.from_dlpack(t.get_arg_cai(0)), cupy.asarray(t.get_arg_cai(1))
-            with cupy.cuda.ExternalStream(t.stream.__cuda_stream__()[1]):
+            with cupy.cuda.Stream.from_external(t.stream):
                 s[...] = cupy.linalg.norm(p)
         assert np.allclose(product.numpy(), total, rtol=2e-2)
         assert np.isclose(float(norm.numpy()), np.linalg.norm(total), rtol=1e-2)

@@ -70,7 +70,7 @@ def work() -> Callable[..., Any]:
         if any(hasattr(view, "__cuda_array_interface__") for view in views):
             import cupy
 
-            with cupy.cuda.ExternalStream(task.stream_ptr()):
+            with cupy.cuda.Stream.from_external(stf.Stream("", task.stream_ptr())):
                 yield tuple(map(cupy_array, views))
         else:
             yield tuple(np.asarray(view) for view in views)

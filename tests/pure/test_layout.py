@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dis
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -398,3 +399,12 @@ def test_the_table_of_tests_names_each_room_and_tests_that_exist() -> None:
             found = list((ROOT.parents[1] / "tests").glob(path)) or list((ROOT.parents[1] / "tests").glob(f"{path}.py"))
             assert found, name
             folder = path.rpartition("/")[0] or path
+
+
+def test_the_table_of_faults_is_the_list_that_is_planted() -> None:
+    page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    planted = runpy.run_path(str(ROOT.parents[1] / "tests" / "faults" / "run.py"))
+    assert "\n".join(planted["table"]()) in page
+    for fault in planted["FAULTS"]:  # a renamed line is no fault
+        assert (ROOT / fault.module).read_text(encoding="utf-8").count(fault.right) == 1, fault.name
+        assert (ROOT.parents[1] / fault.tests).is_file(), fault.name
