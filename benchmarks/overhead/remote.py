@@ -3,7 +3,8 @@
     python benchmarks/overhead/remote.py [--tasks 2000] [--workers 2] [--json FILE]
 
 Empty tasks in one chain: CPU time of the submitting thread, and wall time until all are done. Tasks of 10 ms (a sleep) in
-chains beside each other: how much of the workers' time they fill. Peers that are not installed are left out.
+chains beside each other: how much of the workers' time they fill; loopback workers run two bodies at a
+time. Peers that are not installed are left out.
 """
 
 from __future__ import annotations

@@ -260,8 +260,9 @@ class WorkerLostError(Error, RuntimeError):
     Examples
     --------
     >>> import os
+    >>> X = np.ones(3)
     >>> with stf.context(devices="loopback:2") as ctx:
-    ...     x, y = ctx.logical_data_ones(3), ctx.logical_data_empty(3)
+    ...     x, y = ctx.logical_data(X), ctx.logical_data_empty(3)
     ...     ctx.task(stf.exec_place.device(0), x.read(), y.write())(lambda x, y: os._exit(1))
     ...     try:
     ...         y.numpy()

@@ -47,14 +47,17 @@ def remote(
 
     Examples
     --------
-    >>> from distributed import Client  # doctest: +SKIP
-    >>> with stf.context(devices=stf.remote(Client()), place="auto") as ctx:  # doctest: +SKIP
-    ...     print(len(ctx.devices))
-    4
+    With a client of yours it is ``stf.context(devices=stf.remote(client))``.
+
+    >>> try:
+    ...     stf.remote("tcp://10.0.0.1:8786")
+    ... except TypeError as error:
+    ...     print(error)
+    client is a distributed.Client, got str; for Ray use devices='ray:8'
     """
     if not hasattr(client, "scheduler_info"):
         raise TypeError(
-            f"client is a distributed.Client, got {type(client).__name__}; Ray's actors are devices='ray:8'"
+            f"client is a distributed.Client, got {type(client).__name__}; for Ray use devices='ray:8'"
         )
     there = list(client.scheduler_info(n_workers=-1)["workers"])
     chosen = there if workers is None else list(workers)

@@ -99,8 +99,11 @@ class ActorWorker:
         """End the process."""
         os._exit(1)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the worker; the process is the cluster's."""
+        for number, item in self.outgoing.items():
+            if number < 0:  # what carries batches
+                item.cancel()
         if self.worker is not None:
             self.worker.close()
             self.worker = None
