@@ -73,10 +73,13 @@ def begin_ending(engine: EngineState):
     while True:
         other = engine.ending
         is_gone = other != 0 and (time.monotonic() > end or other not in [t.ident for t in threading.enumerate()])
-        with engine.gate:
+        engine.gate.enter()
+        try:
             if engine.ending in (0, thread) or (is_gone and engine.ending == other):
                 engine.ending = thread
                 return
+        finally:
+            engine.gate.leave()
         time.sleep(STEP_S)
 
 
