@@ -59,6 +59,11 @@ def twins(a: stf.Read) -> {"one": stf.Like["a"], "two": stf.Like["a"]}:  # noqa:
 
 
 @stf.task
+def large(a: stf.Read) -> stf.New:
+    return a[a % 2 == 0]
+
+
+@stf.task
 def change(n, pause, x: stf.ReadWrite):
     time.sleep(pause)
     x *= n
@@ -163,6 +168,21 @@ class ValueProgram:
         found = self.at(twins)(data)
         self.hold(found["one"], 7 * array % MODULUS)
         self.hold(found["two"], 7 * array % MODULUS)
+
+    def step_open(self) -> None:
+        """Data whose shape a body finds, and a reader of it."""
+        if not self.ctx.engine.adopts:
+            return
+        data, array = self.one()
+        found = large(data)
+        if self.rng.random() < 0.5:
+            found, expected = large(found), array[array % 2 == 0]
+            expected = expected[expected % 2 == 0]
+        else:
+            expected = array[array % 2 == 0]
+        np.testing.assert_array_equal(found.numpy(), expected)
+        if expected.size:
+            self.hold(found, expected.copy())
 
     def step_chain(self) -> None:
         """Temporaries that nobody holds."""

@@ -36,6 +36,8 @@ class Data:
         """Label, dtype and shape, for messages."""
         if self.token:
             return f"token {self.label()}"
+        if self.layout.dtype is None:
+            return f"logical data {self.label()} (of a shape that is not known yet)"
         return f"logical data {self.label()} ({self.layout.dtype}, shape {self.layout.shape})"
 
 
@@ -244,9 +246,20 @@ def make_access(handle, mode, data_place):
     access.core = handle.core
     access.mode = mode
     access.place = AFFINE if data_place is None else handle.place_code(data_place)
+    if access.core.is_result and access.core.layout.dtype is None:
+        raise must_have_shape(access.core)
     if mode != READ and access.core.readonly:
         must_be_writeable(access.core, f"cannot be opened for {MODE_NAMES[mode]}")
     return access
+
+
+def must_have_shape(data: Data):
+    """Return the error for who needs the shape of data before the task has run that makes them."""
+    return TypeError(
+        f"{data.describe()} are used where their shape must be known, which is when the task has run that returns them "
+        f"({data.version.last_writers()[0][0]}); say the shape in its annotation, such as -> stf.New['(n)->(n,2)'], or "
+        "wait for it before, by lX.shape"
+    )
 
 
 def must_be_writeable(data: Data, what):

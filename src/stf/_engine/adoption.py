@@ -14,11 +14,16 @@ Allocated memory is freed behind these bodies, as always. An adopted array is Py
 evicted, and goes with the last who uses it. So nothing is adopted at a place with a limit, or where a
 driver knows only what it allocated (`Driver.adopts`).
 
+Of data whose shape the body finds (``-> stf.New``) the layout is open, without a dtype, until somebody waits for it
+(`know_layout`): before, only bodies that get their arrays when they run can use them, whether the task has run or not.
+
 Tried before: memory for each new data at its submission, which cost three quarters of the task, and a copy of each
 result.
 """
 
 from __future__ import annotations
+
+from stf._engine import host_waits
 
 
 def may_wait(task, use, replica):
@@ -32,7 +37,7 @@ def may_come_later(task, data, replica, mode):
         return False
     if mode & READ:
         return replica.awaits_result
-    if mode == WRITE and data.is_result and data.layout.nbytes > 0:
+    if mode == WRITE and data.is_result and (data.layout.nbytes > 0 or data.layout.dtype is None):
         replica.awaits_result = True
         return True
     return False
@@ -61,3 +66,15 @@ def forget_result(version: Version):
         if not replica.has_memory():
             replica.awaits_result = False
     return 0
+
+
+def know_layout(engine, data: Data):
+    """Let data lie as the array that a body has returned for them; pause until it has."""
+    version = data.version
+    if version.may_fail():
+        raise host_waits.Pause(version.writers)
+    for item in version.replicas:
+        replica: Replica = item
+        if replica.adopted and not version.is_poisoned():
+            data.layout = replica.layout
+            data.is_result = False

@@ -11,6 +11,7 @@ import time
 import cython
 
 from stf._engine import adoption, host_waits, parts, recording_caches, reductions, thread_turns, tiles
+from stf._engine.access import must_have_shape
 from stf._engine.failures import Failure
 from stf._engine.host_waits import Pause
 from stf._support.sync import Gate
@@ -288,6 +289,8 @@ def refresh(engine: EngineState, data: Data):
 def check_unused(data: Data, what):
     """Open tasks and tiles forbid what would pull the data from under them."""
     version = data.version
+    if data.is_result and data.layout.dtype is None and what != "released":
+        raise must_have_shape(data)
     if data.released:
         raise AccessError(f"{data.describe()} was released; it cannot be {what}")
     if version.claims or version.accumulators:

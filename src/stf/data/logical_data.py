@@ -13,7 +13,7 @@ from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
 from stf._support.completion import Shown
 from stf.data.assigning import assign
-from stf.data.release import accept, release, write_back
+from stf.data.release import accept, know_layout, release, write_back
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
@@ -137,17 +137,17 @@ class LogicalData(Shown, Scalar, DataHandle):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Extents; None for a token."""
-        return None if self.core.token else self.core.layout.shape
+        return None if self.core.token else know_layout(self.context, self).shape
 
     @property
     def dtype(self) -> Any:
         """Element type; None for a token."""
-        return None if self.core.token else self.core.layout.dtype
+        return None if self.core.token else know_layout(self.context, self).dtype
 
     @property
     def strides(self) -> tuple[int, ...] | None:
         """Steps in bytes at home; None for a token."""
-        return None if self.core.token else self.core.layout.strides
+        return None if self.core.token else know_layout(self.context, self).strides
 
     @property
     def ndim(self) -> int:
@@ -157,12 +157,12 @@ class LogicalData(Shown, Scalar, DataHandle):
     @property
     def size(self) -> int:
         """Number of elements."""
-        return 0 if self.core.token else math.prod(self.core.layout.shape)
+        return math.prod(self.shape or ()) if not self.core.token else 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of one packed replica."""
-        return 0 if self.core.token else self.core.layout.nbytes
+        return 0 if self.core.token else int(know_layout(self.context, self).nbytes)
 
     @property
     def readonly(self) -> bool:
@@ -437,7 +437,7 @@ class LogicalData(Shown, Scalar, DataHandle):
         chosen = name_of(name, symbol)
         if self.is_token:
             return self.context.token(name=chosen)
-        return empty_with_layout(self.context, self.core.layout.packed(), chosen)
+        return empty_with_layout(self.context, know_layout(self.context, self).packed(), chosen)
 
     @overload
     def tiles(self, shape: int | tuple[int]) -> Tiles[LogicalData, LogicalData]: ...
@@ -556,6 +556,8 @@ class LogicalData(Shown, Scalar, DataHandle):
         valid = [core.engine.places[r.place].name for r in core.version.replicas if r.state]
         where = "no content yet" if core.version.partials is None else "content is made when it is used"
         where = f"valid on {', '.join(valid)}" if valid else where
+        if core.layout.dtype is None:
+            return f"<{core.describe()}{spoilt}>"
         return f"<logical data {core.label()} {core.layout.dtype} {core.layout.shape}, {spoilt[2:] or where}>"
 
     # -- what it is not ----------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def wait(context, data, *, data_place=None, arrays=None):
 def read_if_quiet(context, data):
     """Return what `read_on_host` returns, if this is one array, and nobody is inside of anything; else NOT_QUIET."""
     engine = context.engine
-    if type(data) is not LOGICAL_DATA or LENT or not engine.is_quiet():
+    if type(data) is not LOGICAL_DATA or LENT or data.core.is_result or not engine.is_quiet():
         return NOT_QUIET
     if cython.cast(DataHandle, data).core.engine is not engine:
         check_mine(engine, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stf import config
-from stf._engine import recording_caches, retiring
+from stf._engine import adoption, recording_caches, retiring
 from stf._engine.access import check_mine
 from stf.tasks import validation
 from stf.tasks.checks import must_be_outside, must_not_be_in_a_body
@@ -36,3 +36,13 @@ def accept(context: ContextCore, data: Any) -> None:
     check_mine(context.engine, data)
     must_not_be_in_a_body(context, "accept")
     context.engine.patiently(retiring.accept, data.core)
+
+
+def know_layout(context: ContextCore, data: Any) -> Any:
+    """Return how data lie; wait for the task that finds it."""
+    core = data.core
+    if core.is_result and core.layout.dtype is None:
+        must_be_outside(context, "a wait for the shape of data", False, waits_for_one=True)
+        context.engine.patiently(adoption.know_layout, core)
+        retiring.raise_if_poisoned(core)
+    return core.layout

@@ -13,6 +13,7 @@ from stf._engine.readback import await_array
 from stf._support import arguments
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData, copy_of, view_for_host
+from stf.data.release import know_layout
 from stf.errors import TaskStateError
 from stf.interop import cuda_arrays, jax_arrays
 from stf.interop.streams import StreamPointer
@@ -41,6 +42,8 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
     must_be_outside(context, "wait", False, waits_for_one=True)
     for part in parts if BORROWERS else ():
         settle(part)
+    for part in parts:
+        know_layout(context, part)
     # what is gathered is launched when the task begins
     if context.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or context.engine.root.captured):
         return copy_on_device(context, parts[0], data_place, arrays)
@@ -62,12 +65,15 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
 
 def container_of(value: Any, what: str) -> Container:
     """Return a container that has data in parts; TypeError for anything else."""
-    wanted = f"{what} takes logical data, or a list, tuple, dict or dataclass of these"
     if isinstance(value, Task):
-        raise TypeError(f"{wanted}, got the handle of task {value.label()}; wait for that with result()")
+        raise TypeError(
+            f"{what} takes logical data, got the handle of task {value.label()}; wait for that with result()"
+        )
     container = split(value) if has_data(value) else None
     if container is None:
-        raise TypeError(f"{wanted}, got {type(value).__name__}")
+        raise TypeError(
+            f"{what} takes logical data, got {type(value).__name__}; a list, tuple, dict or dataclass of data will do"
+        )
     return container
 
 
@@ -162,6 +168,7 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     for part in parts:
         check_mine(context.engine, part)
         is_lent = BORROWERS and (id(context.engine), part.core.id) in BORROWERS
+        is_lent = is_lent or part.core.is_result
         if is_lent or (part.core.layout is not None and part.core.layout.interface is not None):
             import asyncio  # which few programs need, and which takes its time
 

@@ -7,7 +7,7 @@ from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
-from stf.tasks.late_arrays cimport late_view, result_slot
+from stf.tasks.late_arrays cimport access_when_known, has_open, late_array, must_bind_late
 from stf.tasks.arguments cimport Parameter, check_params, gives_accesses, is_plain
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
@@ -107,7 +107,6 @@ cdef class TaskFunction:
     cdef object make_results(self, object context, Task task, list values)
     cdef list layouts_like(self, list values)
     cdef Engine engine_of(self, object context, list values)
-    cdef object late_array(self, Task task, int index, int position)
     cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
     cdef int go_on(self, Task task, object fn, list values, dict shapes, bint was_held) except -1

@@ -11,7 +11,7 @@ import types
 import cython
 
 from stf._engine import host_waits, outcomes
-from stf._engine.access import accumulate_access, handle_type
+from stf._engine.access import accumulate_access, handle_type, must_have_shape
 from stf._support.arguments import name_of, priority_of, refuse_generator
 from stf.errors import ContextClosedError, TaskFailedError
 from stf.interop import adapters
@@ -201,7 +201,8 @@ class TaskFunction:
             given.append(made[i])
         self.submit(context, task, given)
         for i in range(len(made)):
-            cython.cast(DataHandle, made[i]).core.is_result = False
+            core = cython.cast(DataHandle, made[i]).core
+            core.is_result = core.layout.dtype is None
         return made[0] if self.returns_one else self.results.given(made)
 
     def layouts_like(self, values):
@@ -212,6 +213,8 @@ class TaskFunction:
             if not isinstance(value, DataHandle):
                 return None
             layout: Layout = cython.cast(DataHandle, value).core.layout
+            if layout is not None and layout.dtype is None:
+                raise must_have_shape(cython.cast(DataHandle, value).core)
             if layout is None or layout.library is not None or layout.interface is not None:
                 return None
             found.append(layout.packed())
@@ -279,6 +282,8 @@ class TaskFunction:
             task.binds_late = is_of_numpy(engine, task)
         if engine.watches:
             capsules.offer_call(task, self, self.parameters, self.kinds, values[: self.given], len(values))
+        if has_open(task):
+            must_bind_late(engine, task, self.symbol)
         try:
             begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not was_held and not task.runs_in_call:
@@ -441,7 +446,13 @@ class TaskFunction:
                 continue
             if parameter.mode == ACCUMULATE or not isinstance(value, DataHandle):
                 return None
-            access = make_access(cython.cast(DataHandle, value), parameter.mode, None)
+            core: Data = cython.cast(DataHandle, value).core
+            if not core.is_result or core.layout.dtype is not None:
+                access = make_access(cython.cast(DataHandle, value), parameter.mode, None)
+            elif i >= self.given or parameter.mode != WRITE:
+                access = access_when_known(value, parameter.mode)
+            else:
+                raise must_have_shape(core)
             if cython.compiled:
                 Py_INCREF(access)
                 PyTuple_SET_ITEM(found, count, access)
@@ -461,7 +472,7 @@ class TaskFunction:
             parameter = cython.cast(Parameter, self.parameters[i])
             if parameter.mode:
                 lib = parameter.library or shared
-                if task.binds_late and (value := self.late_array(task, first, i)) is not None:
+                if task.binds_late and (value := late_array(task, first, i >= self.given)) is not None:
                     first += 1
                     if i < self.given:
                         late = [i] if late is None else [*late, i]
@@ -498,15 +509,6 @@ class TaskFunction:
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = injected_value(parameter.kind, task)
         return late
-
-    def late_array(self, task, index, position):
-        """Return what stands for the array of an access until the body runs; None where the array is there."""
-        replica: Replica = task.replica_at(index)
-        if replica is None or not replica.awaits_result:
-            return None
-        if position < self.given:
-            return late_view(replica, task.joined_mode(index) != READ)
-        return result_slot(replica, cython.cast("Engine", task.engine).gate)
 
     def run_plainly(self, engine, task, fn, values):
         """Run a body that is no more than a call, on the task's stream; see `running.run_now`."""

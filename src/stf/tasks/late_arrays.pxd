@@ -1,5 +1,9 @@
 from libc.stdint cimport int64_t
+from stf._engine.access cimport AFFINE, READ, Access, Data, DataHandle
 from stf._engine.adoption cimport adopt
+from stf._engine.engine cimport Engine
+from stf._engine.task cimport TaskCore
+from stf._engine.versions cimport Version
 from stf._port.replicas cimport Layout, Replica
 from stf._support.sync cimport Gate
 from stf.interop.known_arrays cimport numpy_memory
@@ -23,3 +27,7 @@ cdef LateView late_view(Replica replica, bint writeable)
 cdef ResultSlot result_slot(Replica replica, Gate gate)
 cdef int store_new(list items, list written, str name) except -1
 cdef Py_ssize_t references(object value) except -1
+cdef bint has_open(TaskCore task) except -1
+cdef Access access_when_known(DataHandle handle, int mode)
+cdef int must_bind_late(Engine engine, TaskCore task, object name) except -1
+cdef object late_array(TaskCore task, int index, bint is_result)

@@ -14,6 +14,8 @@ import sys
 import cython
 import numpy as np
 
+from stf._engine.access import must_have_shape
+from stf._port.replicas import Layout
 from stf.interop import adapters
 from stf.interop.memory import numpy_view
 from stf.interop.results import check_result
@@ -41,6 +43,11 @@ class ResultSlot:
         if not replica.has_memory():
             layout = replica.layout
             memory: tuple = None
+            if layout.dtype is None:
+                value = packed_array(value, is_alone, name)
+                is_alone = True
+                layout = Layout(value.shape, value.strides, value.dtype, value.dtype.itemsize)
+                replica.layout = layout
             if is_alone and type(value) is NDARRAY and value.base is None and value.dtype == layout.dtype:
                 memory = numpy_memory(value)
             if memory is None or memory[1] != layout.shape or memory[2] != layout.strides or memory[4]:
@@ -52,6 +59,23 @@ class ResultSlot:
                 return 0
         adapters.store(value, numpy_view(replica, True), name, position)
         return 0
+
+
+def packed_array(value, is_alone, name):
+    """Return a result of any shape as an array that nobody else has.
+
+    Raises
+    ------
+    TypeError
+        It is no array of numbers.
+    """
+    if value is None:
+        raise TypeError(f"task '{name}' returned None this time, and is to return new data")
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise TypeError(f"task '{name}' returned {type(value).__name__}, which is no array of plain elements")
+    is_own = is_alone and type(value) is NDARRAY and value.base is None and value.flags.c_contiguous
+    return value if is_own and value.flags.writeable else array.copy(order="C")
 
 
 def late_view(replica, writeable):
@@ -68,6 +92,52 @@ def result_slot(replica, gate):
     slot.replica = replica
     slot.gate = gate
     return slot
+
+
+def has_open(task: TaskCore):
+    """Return whether some of a task's data have no shape yet."""
+    for item in task.accesses:
+        core: Data = cython.cast(Access, item).core
+        if core.is_result and core.layout.dtype is None:
+            return True
+    return False
+
+
+def access_when_known(handle: DataHandle, mode):
+    """Return an access to data whose shape is known when the body runs."""
+    access: Access = Access.__new__(Access)
+    access.data, access.core, access.mode, access.place = handle, handle.core, mode, AFFINE
+    return access
+
+
+def must_bind_late(engine: Engine, task: TaskCore, name):
+    """Raise TypeError unless a task, of whose data some have no shape yet, gets its arrays when it runs."""
+    is_late: cython.bint = task.binds_late and not engine.scope.records and engine.gathering is None
+    for item in task.accesses:
+        core: Data = cython.cast(Access, item).core
+        if not core.is_result or core.layout.dtype is not None:
+            continue
+        replica: Replica = core.version.find(engine.place(task.where).memory)
+        if core.version.writers.count:
+            if not is_late or replica is None or not replica.awaits_result:  # it is elsewhere, and cannot be copied yet
+                raise must_have_shape(core)
+        elif not is_late:
+            raise TypeError(
+                f"task '{name}' returns stf.New, whose shape is known when it has run: that is for bodies on a CPU "
+                "that get NumPy's arrays, outside of recordings, in a context without a memory limit; write -> "
+                "stf.New['(n)->(n,2)'], or a function of the data"
+            )
+    return 0
+
+
+def late_array(task: TaskCore, index, is_result):
+    """Return what stands for the array of an access until the body runs; None where the array is there."""
+    replica: Replica = task.replica_at(index)
+    if replica is None or not replica.awaits_result:
+        return None
+    if not is_result:
+        return late_view(replica, task.joined_mode(index) != READ)
+    return result_slot(replica, cython.cast("Engine", task.engine).gate)
 
 
 def store_new(items, written, name):

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.access import Access, DataHandle
+from stf._engine.access import Access, DataHandle, must_have_shape
 from stf._port.replicas import Layout
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import c_strides
@@ -110,6 +110,13 @@ class _Computed(_Result):
         return layout_for(shape, self.dtype or dtype_for(named))
 
 
+class _Open(_Result):
+    """Of a shape that the body finds."""
+
+    def layout(self, label: str, named: dict[str, Any]) -> Layout:
+        return Layout((), (), None, 1, nbytes=0)
+
+
 def dimensions_in(text: str) -> tuple[str, ...]:
     """Return the names of dimensions, or the numbers, of one array."""
     names = tuple([name.strip() for name in text.split(",") if name.strip()])
@@ -165,6 +172,9 @@ class _News:
     called with the data of these parameters. A type may follow; without it, it is that in which NumPy computes with
     the arguments'. A call returns the data, and not a handle of the task.
 
+    ``stf.New`` alone, on a CPU, leaves the shape to the body. Other tasks on the CPU may read the data at once.
+    ``lX.shape`` waits for the task; whoever else needs the shape before is told so.
+
     Raises
     ------
     TypeError
@@ -194,6 +204,9 @@ class _News:
         return "stf.New"
 
 
+OPEN = _Open("stf.New", None)
+
+
 Like: Any = _Likes()
 New: Any = _News()
 
@@ -207,6 +220,7 @@ class Results:
 
     def __init__(self, kind: str, what: Any, parts: Sequence[_Result]) -> None:
         self.kind, self.what, self.parts = kind, what, parts
+        self.is_open, self.needs_shapes = OPEN in parts, any(part is not OPEN for part in parts)
         self.is_fixed = all(isinstance(part, (_Like, _Dimensions)) for part in parts)
         self.known: dict[tuple[Any, ...], list[Layout]] = {}
 
@@ -230,6 +244,8 @@ class Results:
             if parameter.mode and isinstance(value, (DataHandle, Access)):
                 named[parameter.name] = value if isinstance(value, DataHandle) else value.data
         for name, data in named.items():
+            if data.core.is_result and data.core.layout.dtype is None and self.needs_shapes:
+                raise must_have_shape(data.core)
             if data.core.token:
                 raise TypeError(f"task '{label}' returns new data, and {name} is a token, which has no shape")
         if not self.is_fixed:
@@ -311,14 +327,14 @@ def results_of(fn: Callable[..., Any], label: str) -> Results | None:
     annotation = getattr(fn, "__annotations__", {}).get("return")
     while isinstance(annotation, str):
         annotation = resolve_annotation(fn, annotation)
+    if annotation is New:
+        annotation = OPEN
     if isinstance(annotation, _Result):
         return Results("one", None, [annotation])
-    if annotation is Like or annotation is New:
-        raise TypeError(
-            f"task '{label}' returns {annotation!r}, which says no shape; write {annotation!r}"
-            f"{['a'] if annotation is Like else ['(m,k),(k,n)->(m,n)']}"
-        )
+    if annotation is Like:
+        raise TypeError(f"task '{label}' returns {annotation!r}, which says no shape; write {annotation!r}['a']")
     kind, what, parts = container_in(annotation, fn)
+    parts = [OPEN if part is New else part for part in parts]
     if not any(isinstance(part, _Result) for part in parts):
         return None
     for part in parts:
