@@ -56,9 +56,7 @@ def remote(
     client is a distributed.Client, got str; for Ray use devices='ray:8'
     """
     if not hasattr(client, "scheduler_info"):
-        raise TypeError(
-            f"client is a distributed.Client, got {type(client).__name__}; for Ray use devices='ray:8'"
-        )
+        raise TypeError(f"client is a distributed.Client, got {type(client).__name__}; for Ray use devices='ray:8'")
     there = list(client.scheduler_info(n_workers=-1)["workers"])
     chosen = there if workers is None else list(workers)
     missing = [each for each in chosen if each not in there]
