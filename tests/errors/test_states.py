@@ -34,7 +34,7 @@ def vec(ctx):
 
 def test_the_tree_of_exceptions():
     names = [n for n in dir(stf) if isinstance(getattr(stf, n), type) and issubclass(getattr(stf, n), Exception)]
-    assert all(issubclass(getattr(stf, n), stf.Error) for n in names) and len(names) == 13
+    assert all(issubclass(getattr(stf, n), stf.Error) for n in names) and len(names) == 14
     assert issubclass(stf.OutOfMemoryError, MemoryError) and issubclass(stf.PlaceError, ValueError)
     assert issubclass(stf.ContextMismatchError, ValueError) and issubclass(stf.DriverError, RuntimeError)
     error = stf.DriverError("CUDA_ERROR_OUT_OF_MEMORY", 2, "cuMemAllocAsync", "device(1)", "64 bytes")

@@ -56,7 +56,7 @@ FAULTS = [
     Fault(
         "a copy is lost",
         "_engine/coherency.py",
-        "                self.port.copy(slot, target, source, unless, number)\n",
+        "                self.port.copy(slot, target, source, unless if trip is None else trip, number)\n",
         "                (target.place == 0 or data.id % 7) and self.port.copy(slot, target, source, unless, number)\n",
         "tests/properties/test_programs.py",
     ),
@@ -140,7 +140,7 @@ FAULTS = [
     Fault(
         "a use does not change the order of eviction",
         "_engine/eviction_order.py",
-        "                self.move_to_end(replica, rank_of_state(version_of(replica), replica))\n",
+        "                self.move_to_end(replica, key_of_state(version_of(replica), replica))\n",
         "                pass\n",
         "tests/pure/test_eviction_order.py",
     ),

@@ -137,17 +137,17 @@ class LogicalData(Shown, Scalar, DataHandle):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Extents; None for a token."""
-        return None if self.core.token else know_layout(self.context, self).shape
+        return None if self.core.token else know_layout(self).shape
 
     @property
     def dtype(self) -> Any:
         """Element type; None for a token."""
-        return None if self.core.token else know_layout(self.context, self).dtype
+        return None if self.core.token else know_layout(self).dtype
 
     @property
     def strides(self) -> tuple[int, ...] | None:
         """Steps in bytes at home; None for a token."""
-        return None if self.core.token else know_layout(self.context, self).strides
+        return None if self.core.token else know_layout(self).strides
 
     @property
     def ndim(self) -> int:
@@ -162,7 +162,7 @@ class LogicalData(Shown, Scalar, DataHandle):
     @property
     def nbytes(self) -> int:
         """Bytes of one packed replica."""
-        return 0 if self.core.token else int(know_layout(self.context, self).nbytes)
+        return 0 if self.core.token else int(know_layout(self).nbytes)
 
     @property
     def readonly(self) -> bool:
@@ -437,7 +437,7 @@ class LogicalData(Shown, Scalar, DataHandle):
         chosen = name_of(name, symbol)
         if self.is_token:
             return self.context.token(name=chosen)
-        return empty_with_layout(self.context, know_layout(self.context, self).packed(), chosen)
+        return empty_with_layout(self.context, know_layout(self).packed(), chosen)
 
     @overload
     def tiles(self, shape: int | tuple[int]) -> Tiles[LogicalData, LogicalData]: ...

@@ -38,10 +38,11 @@ def accept(context: ContextCore, data: Any) -> None:
     context.engine.patiently(retiring.accept, data.core)
 
 
-def know_layout(context: ContextCore, data: Any) -> Any:
+def know_layout(data: Any) -> Any:
     """Return how data lie; wait for the task that finds it."""
     core = data.core
     if core.is_result and core.layout.dtype is None:
+        context: ContextCore = data.context
         must_be_outside(context, "a wait for the shape of data", False, waits_for_one=True)
         context.engine.patiently(adoption.know_layout, core)
         retiring.raise_if_poisoned(core)

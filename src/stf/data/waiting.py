@@ -43,7 +43,7 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
     for part in parts if BORROWERS else ():
         settle(part)
     for part in parts:
-        know_layout(context, part)
+        know_layout(part)
     # what is gathered is launched when the task begins
     if context.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or context.engine.root.captured):
         return copy_on_device(context, parts[0], data_place, arrays)

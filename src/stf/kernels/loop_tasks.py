@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import threading
 import time
@@ -92,8 +91,8 @@ class LoopTask:
         if self.port is None:
             self.port = port
             return self
-        found = copy.copy(self)
-        found.port = port
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__, port=port)
         return found
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,8 +7,6 @@ tasks; the first one that differs is an error. Where several threads submit, the
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 from stf._support.whole_file import whole_file
@@ -61,6 +59,8 @@ class Decisions:
     def write(self) -> None:
         """Write what the contexts of this process have chosen so far, where that is recorded."""
         if self.repeated is None:
+            import json  # which few programs need, and which takes its time
+
             contexts = [[one.made[number] for number in sorted(one.made)] for one in recorded[self.path]]
             with whole_file(self.path) as partial:
                 partial.write_text(json.dumps({"format": 1, "contexts": contexts}), encoding="utf-8")
@@ -81,6 +81,9 @@ def decisions_for(setting: str | None) -> Decisions | None:
     """
     if setting is None:
         return None
+    import json
+    from pathlib import Path
+
     what, _, path = setting.partition(":")
     if what not in (RECORD, REPLAY) or not path:
         raise ValueError(f"STF_PLACEMENT is record:FILE or replay:FILE, got {setting!r}")

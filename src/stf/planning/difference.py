@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import inspect
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stf import config
 from stf._support.completion import Shown
@@ -18,6 +15,9 @@ from stf.errors import Error
 from stf.planning.command import run_script
 from stf.tasks import comparing
 from stf.tasks.comparing import Run
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = ["Difference", "add_options", "diff", "run"]
 
@@ -127,6 +127,9 @@ def diff(
         raise TypeError(f"stf.diff runs a function, got {program!r}")
     for options in a, b:
         must_be_settings(options)
+    import tempfile
+    from pathlib import Path
+
     with tempfile.TemporaryDirectory(prefix="stf-diff-") as folder:
         once(program, args, a, Run(Path(folder), True, a.get("devices")))
         second = once(program, args, b, Run(Path(folder), False, b.get("devices"), rtol, atol))
@@ -228,11 +231,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", metavar="FOLDER", help="make the first run alone, and keep it")
     parser.add_argument("--against", metavar="FOLDER", help="make the second run alone, perhaps by other libraries")
     parser.add_argument("script", help="a Python file; its contexts are on the devices of the run")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
+    parser.add_argument("arguments", nargs="...", help="those of the script")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the first difference; return the exit status: 0 if there is none, 1 if there is one, 2 for an error."""
+    import tempfile
+    from pathlib import Path
+
     one = {} if options.a is None else {"devices": options.a}
     other: dict[str, Any] = {} if options.b is None else {"devices": options.b}
     if options.seed_hostile is not None:

@@ -102,7 +102,7 @@ class Plan(Shown, Foreseen):
     def __init__(self, run: Run, rehearsal: Rehearsal) -> None:
         driver, model = rehearsal.driver, run.model
         self._run = run
-        self._driver = driver
+        self._ran_on = driver
         self._kinds = list(driver.kinds)
         self._model = model
         self.devices = f"{run.spec.count}x{run.spec.kind}"
@@ -118,7 +118,7 @@ class Plan(Shown, Foreseen):
 
     @cached_property
     def _spans(self) -> list[Span]:
-        return [Span(*span) for span in self._driver.spans()]
+        return [Span(*span) for span in self._ran_on.spans()]
 
     @cached_property
     def _path(self) -> list[Any]:

@@ -1,6 +1,8 @@
 from stf._engine.access cimport Access, DataHandle
 from stf._engine.engine cimport Engine
+from stf._engine.task cimport TaskCore
 from stf._port.late_values cimport Asked
+from stf.tasks.undeclared cimport refuse_arrays
 
 cdef class Parameter:
     cdef readonly str name
@@ -16,3 +18,6 @@ cdef class Parameter:
 cdef bint gives_accesses(list parameters, list values) except -1
 cdef bint is_plain(object value) except -1
 cdef int check_params(Engine engine, list values, list kinds) except -1
+cdef int check_elements(list parameters, list values, object name) except -1
+cdef int refuse_registered(list parameters, list values, TaskCore task) except -1
+cdef object check_context(object context, object core)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import cython
 
+from stf.errors import ContextClosedError
+from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import is_access
 from stf.values.conditions import Expression
 from stf.values.containers import items_of
@@ -87,3 +89,37 @@ def refuse_container(task_name, parameter_name):
         f"parameter '{parameter_name}' of task '{task_name}' holds several data, and JAX arrays are written by what "
         "the body returns; pass each as a parameter of its own"
     )
+
+
+def check_elements(parameters, values, name):
+    """Raise TypeError for data of a call of `name` whose elements are not of the type that an annotation says."""
+    i: cython.int
+    for i in range(len(values)):
+        parameter: Parameter = parameters[i]
+        if parameter.element is None:
+            continue
+        wrong = wrong_elements(values[i], parameter.element)
+        if wrong is not None:
+            raise TypeError(
+                f"parameter '{parameter.name}' of task '{name}' takes elements of type "
+                f"{getattr(parameter.element, '__name__', parameter.element)}, got {wrong.core.describe()}; "
+                "convert the array, or change the annotation"
+            )
+    return 0
+
+
+def refuse_registered(parameters, values, task):
+    """Raise AccessError for registered arrays among plain arguments."""
+    i: cython.int
+    for i in range(len(values)):
+        parameter: Parameter = parameters[i]
+        if parameter.mode == 0 and type(values[i]) is not float and type(values[i]) is not int:
+            refuse_arrays(values[i], parameter.name, task)
+    return 0
+
+
+def check_context(context, core):
+    """Return the context of data; raise ContextClosedError if it is gone."""
+    if context is None:
+        raise ContextClosedError(f"the context of {core.describe()} is gone; keep a reference to it")
+    return context

@@ -24,14 +24,15 @@ import os
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stf import config
 from stf.errors import AccessError, CaptureError
-from stf.tasks import capsule_files
-from stf.tasks.capsule_files import Content
+
+if TYPE_CHECKING:
+    from stf.tasks.capsule_files import Content
 
 __all__ = ["Kept", "capsule", "kept_for", "offer", "refuse"]
 
@@ -209,6 +210,8 @@ class Recipe:
 
     def content(self, number: int, array: Any) -> Content:
         """Return what is known of a data, with its content."""
+        from stf.tasks.capsule_files import Content, order_of  # which imports much, for few
+
         core = self.data[number]
         if core.token:
             return Content(core.name, True)
@@ -218,10 +221,12 @@ class Recipe:
                 "hold that"
             )
         layout = core.layout
-        return Content(core.name, False, layout.shape, layout.dtype, capsule_files.order_of(layout), array)
+        return Content(core.name, False, layout.shape, layout.dtype, order_of(layout), array)
 
     def save(self, path: Any, contents: list[Content]) -> None:
         """Write the file."""
+        from stf.tasks.capsule_files import save  # which imports much, for few
+
         about = {
             "task": self.task.label(),
             "name": self.task.symbol,
@@ -232,7 +237,7 @@ class Recipe:
             "modes": self.modes,
             "results": self.results,
         }
-        capsule_files.save(path, about, self.pieces, self.data, contents)
+        save(path, about, self.pieces, self.data, contents)
 
 
 class Kept:

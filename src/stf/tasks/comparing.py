@@ -10,13 +10,14 @@ context's own, such as fills, have no body on some drivers, and are not looked a
 
 from __future__ import annotations
 
-import json
 import threading
 import zlib
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Compared", "Found", "Noted", "Run", "current", "is_on"]
 
@@ -76,6 +77,8 @@ class Run:
         self.tasks: list[dict[str, Any]] = []
         self.before: list[dict[str, Any]] = []
         if not is_first:
+            import json  # which few programs need, and which takes its time
+
             self.before = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
 
     def check_for(self, task: Any, arrays: Any) -> Any:
@@ -90,6 +93,8 @@ class Run:
     def end(self) -> None:
         """Keep what was noted."""
         if self.is_first:
+            import json
+
             (self.folder / "tasks.json").write_text(json.dumps(self.tasks), encoding="utf-8")
 
 

@@ -7,8 +7,8 @@ from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
-from stf.tasks.late_arrays cimport access_when_known, has_open, late_array, must_bind_late
-from stf.tasks.arguments cimport Parameter, check_params, gives_accesses, is_plain
+from stf.tasks.late_arrays cimport access_when_known, has_open, is_of_numpy, late_array, must_bind_late
+from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, gives_accesses, is_plain, refuse_registered
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
@@ -16,7 +16,7 @@ from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
-from stf.tasks.undeclared cimport may_reach_arrays, refuse_arrays, refuse_undeclared
+from stf.tasks.undeclared cimport may_reach_arrays, refuse_undeclared
 from stf.tasks.views cimport library_of, source_of, sources_of, view_of, views_between
 
 cdef extern from *:
@@ -63,7 +63,6 @@ cdef object TOKEN
 cdef object JAX_COPY
 cdef list HANDLE_TYPE
 cdef tuple NO_ARGUMENTS
-cdef list tensors_made
 
 cdef class TaskFunction:
     cdef vectorcallfunc vectorcall  # what Python calls
@@ -116,8 +115,6 @@ cdef class TaskFunction:
     cdef dict walk(self, Task task, list values)
     cdef tuple add_flat(self, list accesses, Parameter parameter, object value)
     cdef int check_variadic(self, list values) except -1
-    cdef int check_elements(self, list values) except -1
-    cdef int refuse_arrays(self, Task task, list values) except -1
     cdef object without_mode(self, Parameter parameter, object value)
     cdef list put_arrays(self, Task task, list values, dict shapes, list argument_sources)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
@@ -126,8 +123,6 @@ cdef class TaskFunction:
     cdef int adopt(self, Task task, object context) except -1
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
-cdef object check_context(object context, object core)
-cdef bint is_of_numpy(Engine engine, TaskCore task) except -1
 cdef object new_handle(Data core)
 
 cdef class HeldCall:

@@ -13,14 +13,13 @@ import cython
 from stf._engine import host_waits, outcomes
 from stf._engine.access import accumulate_access, handle_type, must_have_shape
 from stf._support.arguments import name_of, priority_of, refuse_generator
-from stf.errors import ContextClosedError, TaskFailedError
+from stf.errors import TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
 from stf.tasks import capsules, draws
 from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
-from stf.tasks.elements import wrong_elements
 from stf.tasks.lent import data_lent, lend
 from stf.tasks.new_data import results_of
 from stf.tasks.parameters import mode_of_accesses, modes_in, read_annotation
@@ -31,7 +30,6 @@ TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
 HANDLE_TYPE: list = handle_type
 NO_ARGUMENTS: tuple = ()
-tensors_made: list = adapters.tensors_made
 FIXED = ("device", "host", "auto")  # kinds of places that are known by a number or a word
 MOST_VARIANTS = 1024  # of a function, at places of different numbers
 
@@ -243,7 +241,7 @@ class TaskFunction:
         if self.kinds is not None:
             self.check_variadic(values)
         if self.has_elements:
-            self.check_elements(values)
+            check_elements(self.parameters, values, self.symbol)
         after = task.accesses  # of what it comes after, which none of its arguments is
         shapes = self.walk(task, values)
         if after:
@@ -266,7 +264,7 @@ class TaskFunction:
             engine.scope.submitted.append(self.fn)
         if len(values) > self.accessed or shapes is not None:
             check_params(engine, values, self.kinds)
-            self.refuse_arrays(task, values)
+            refuse_registered(self.parameters, values, task)
         if task.where < 0:
             call: HeldCall = HeldCall.__new__(HeldCall)
             call.function, call.values, call.shapes = self, values, shapes
@@ -385,31 +383,6 @@ class TaskFunction:
             function.look_for_lost_results()
             self.by_modes[modes] = function
         return function
-
-    def check_elements(self, values):
-        """Raise TypeError for data whose elements are not of the type that an annotation says."""
-        i: cython.int
-        for i in range(len(values)):
-            parameter: Parameter = self.parameters[i]
-            if parameter.element is None:
-                continue
-            wrong = wrong_elements(values[i], parameter.element)
-            if wrong is not None:
-                raise TypeError(
-                    f"parameter '{parameter.name}' of task '{self.symbol}' takes elements of type "
-                    f"{getattr(parameter.element, '__name__', parameter.element)}, got {wrong.core.describe()}; "
-                    "convert the array, or change the annotation"
-                )
-        return 0
-
-    def refuse_arrays(self, task, values):
-        """Raise AccessError for registered arrays among plain arguments."""
-        i: cython.int
-        for i in range(len(values)):
-            parameter = cython.cast(Parameter, self.parameters[i])
-            if parameter.mode == 0 and type(values[i]) is not float and type(values[i]) is not int:
-                refuse_arrays(values[i], parameter.name, task)
-        return 0
 
     def without_mode(self, parameter: Parameter, value):
         """Return the error for data where nobody says how they are used."""
@@ -761,22 +734,6 @@ def use_vectorcall():
 
 if cython.compiled:
     use_vectorcall()
-
-
-def check_context(context, core):
-    """Return the context of data; raise ContextClosedError if it is gone."""
-    if context is None:
-        raise ContextClosedError(f"the context of {core.describe()} is gone; keep a reference to it")
-    return context
-
-
-def is_of_numpy(engine: Engine, task: TaskCore):
-    """Return whether the arrays of a task are NumPy's in host memory, and its body runs later."""
-    return (
-        (engine.arrays is None or engine.arrays == "numpy")
-        and not tensors_made[0]
-        and not engine.place(task.where).enqueues
-    )
 
 
 @cython.final

@@ -12,6 +12,7 @@ cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object value) noexcept
 
 cdef object NDARRAY
+cdef list tensors_made
 cdef Py_ssize_t IN_A_LIST
 
 cdef class LateView:
@@ -31,3 +32,4 @@ cdef bint has_open(TaskCore task) except -1
 cdef Access access_when_known(DataHandle handle, int mode)
 cdef int must_bind_late(Engine engine, TaskCore task, object name) except -1
 cdef object late_array(TaskCore task, int index, bint is_result)
+cdef bint is_of_numpy(Engine engine, TaskCore task) except -1

@@ -21,6 +21,7 @@ from stf.interop.memory import numpy_view
 from stf.interop.results import check_result
 
 NDARRAY: object = np.ndarray
+tensors_made: list = adapters.tensors_made
 
 
 @cython.final
@@ -165,3 +166,12 @@ def count_in_a_list():
 
 
 IN_A_LIST: cython.Py_ssize_t = count_in_a_list()
+
+
+def is_of_numpy(engine: Engine, task: TaskCore):
+    """Return whether the arrays of a task are NumPy's in host memory, and its body runs later."""
+    return (
+        (engine.arrays is None or engine.arrays == "numpy")
+        and not tensors_made[0]
+        and not engine.place(task.where).enqueues
+    )

@@ -15,7 +15,6 @@ between the libraries of a CPU and a GPU. Rejection (ziggurat) needs several num
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from typing import Any
 
@@ -188,5 +187,7 @@ FUNCTIONS = (philox, uniform_from, log_of, horner, central, middle, far, normal_
 
 def key_of(seed: int, name: str) -> int:
     """Return 64 bits that depend on a seed and a name."""
+    import hashlib  # which takes its time, and few programs need
+
     text = f"{seed}\0{name}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, person=b"stf.random").digest(), "little")

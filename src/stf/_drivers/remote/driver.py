@@ -242,8 +242,8 @@ class RemoteDriver(WrappingDriver):
 
     # -- streams and events ------------------------------------------------------------------------------------
 
-    def stream_create(self, device: int) -> int:
-        stream = int(self.inner.stream_create(-1))
+    def stream_create(self, device: int, priority: int = 0) -> int:
+        stream = int(self.inner.stream_create(-1, priority))
         name = next(self.name_numbers)
         if device < 0:
             self.client.names[stream] = name
