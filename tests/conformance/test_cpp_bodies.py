@@ -37,7 +37,7 @@ def test_axpy(gpu):
     X, Y = np.arange(1000.0), np.ones(1000)
     x, y = gpu.logical_data(X), gpu.logical_data(Y)
     for alpha in (2.0, 0.5, 3):
-        assert gpu.parallel_for(x.shape, x.read(), y.rw(), args=(alpha,))(AXPY) == AXPY
+        assert gpu.parallel_for(x.shape, x.read(), y.rw(), args=(alpha,))(AXPY).body == AXPY
     gpu.finalize()
     np.testing.assert_array_equal(Y, 1 + 5.5 * X)
 

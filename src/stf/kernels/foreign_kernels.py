@@ -194,8 +194,9 @@ def key_of(argument: Any) -> Any:
 def order_of(access: Access) -> str:
     """C, F, or A for an array without that order, as Numba names them; away from home replicas are packed."""
     core = access.data.core
-    packed = core.layout.packed()
-    if packed is not core.layout and core.home is not None and (core.home.place > 0 or access.place == core.home.place):
+    packed, home = core.layout.packed(), core.home
+    has_gaps = home is not None and home.layout.packed() is not home.layout  # as a part in the memory of a whole
+    if has_gaps and (home.place > 0 or access.place == home.place):
         return "A"
     steps = [abs(step) for n, step in zip(packed.shape, packed.strides, strict=True) if n > 1]
     if steps == sorted(steps, reverse=True):

@@ -21,7 +21,7 @@ cdef class LateArguments(Arguments):
     cdef readonly tuple late
 
 cdef tuple accesses_in(tuple args)
-cdef int submit_launch(ContextCore context, object kernel, object config, tuple args, object where, object symbol=*) except -1
+cdef Task submit_launch(ContextCore context, object kernel, object config, tuple args, object where, object symbol=*)
 cdef int go_on(Task task, object kernel, object config, tuple args, object symbol) except -1
 cpdef int launch_alone(Task task, Kernel mine, Config shape, tuple args) except -1
 cdef int launch_with_extras(Task task, Kernel kernel, Config config, int64_t function, LaunchBlock block, tuple late, list pointers, bint alone) except -1

@@ -1,4 +1,4 @@
-from stf._engine.access cimport Access
+from stf._engine.access cimport Access, Data
 from stf._port.replicas cimport Layout
 from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, launch_alone
@@ -37,6 +37,7 @@ cdef class LaunchPlan:
     cdef int run(self, Task task, tuple items, tuple numbers) except -1
 
 cdef dict plans
+cdef bint is_packed(Data core) except -1
 cdef bint is_wide(object value) except -1
 cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
 cdef tuple planned_for(Task task, object body, object construct, tuple items, tuple extra, bint enqueues)

@@ -43,7 +43,7 @@ class PlannedAccess:
         self.op, self.accumulates = (item.op, item.accumulates) if reduces else (None, False)
         self.mode = access.mode
         self.layout = None if access.core.token else access.core.layout
-        self.order = None if self.layout is None or self.layout.packed() is self.layout else order_of(access)
+        self.order = None if self.layout is None or is_packed(access.core) else order_of(access)
 
     def suits(self, item):
         """Return whether another one is alike."""
@@ -66,9 +66,17 @@ class PlannedAccess:
             or (layout.interface is None) != (mine.interface is None)
         ):
             return False
-        if layout.packed() is layout:
+        if is_packed(access.core):
             return self.order is None
         return self.order is not None and order_of(access) == self.order
+
+
+def is_packed(core: Data):
+    """Return whether data lie without gaps wherever they are, at home too."""
+    layout, home = core.layout, core.home
+    if layout.packed() is not layout:
+        return False
+    return home is None or home.layout is layout or home.layout.packed() is home.layout
 
 
 class LaunchPlan:

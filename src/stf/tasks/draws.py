@@ -23,8 +23,10 @@ def check(parameters: list[Any], values: list[Any], context: Any, label: str) ->
             must_be_of(value, context, label)
 
 
-def generator_at(place: Any, library: str | None, draw: Draw) -> Any:
-    """Return the generator that a body gets at a place, in a library or in that of the place."""
-    return generator_of(
-        draw, library or ("cupy" if place.enqueues else "numpy"), place.ordinal if place.enqueues else -1
-    )
+def generator_at(place: Any, library: str | None, draw: Draw) -> tuple[Any, bool]:
+    """Return the generator that a body gets at a place, in a library or in that of the place.
+
+    And whether it is a function that makes one, to be called on the body's stream.
+    """
+    library = library or ("cupy" if place.enqueues else "numpy")
+    return generator_of(draw, library, place.ordinal if place.enqueues else -1), library == "cupy"

@@ -478,7 +478,9 @@ class TaskFunction:
                     late = [i] if late is None else [*late, i]
                 values[i] = value
             elif parameter.kind == "random":
-                values[i] = draws.generator_at(engine.place(task.where), shared or engine.arrays, values[i])
+                values[i], waits = draws.generator_at(engine.place(task.where), shared or engine.arrays, values[i])
+                if waits:
+                    late = [i] if late is None else [*late, i]
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = injected_value(parameter.kind, task)
         return late

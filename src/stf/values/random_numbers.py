@@ -223,7 +223,10 @@ def must_be_of(draw: Any, context: Any, label: str) -> None:
 
 
 def generator_of(draw: Draw, library: str | None, ordinal: int) -> Any:
-    """Return the generator of a task in the library of its arrays; what makes it at each launch, if it is recorded."""
+    """Return the generator of a task in the library of its arrays; what makes it at each launch, if it is recorded.
+
+    For CuPy that is a function, which the body's stream must be current for: a kernel sets the generator's state.
+    """
     return made_generator(library, ordinal, draw.key)
 
 
@@ -233,9 +236,7 @@ def made_generator(library: str | None, ordinal: int, key: Any) -> Any:
         return DerivedParam(functools.partial(made_generator, library, ordinal), (key,))
     bits = key % (1 << 64)
     if library == "cupy":
-        import cupy
-
-        return cupy.random.Generator(cupy.random.Philox4x3210(seed=bits))
+        return functools.partial(cupy_generator, bits)
     if library == "torch":
         import torch
 
@@ -248,6 +249,13 @@ def made_generator(library: str | None, ordinal: int, key: Any) -> Any:
     if library == "numba" and ordinal >= 0:
         raise TypeError("numba has no generator for a GPU; use parallel_for, or arrays='cupy'")
     return np.random.Generator(np.random.Philox(key=bits))
+
+
+def cupy_generator(bits: int) -> Any:
+    """Return a generator of CuPy, whose state is set on the current stream."""
+    import cupy
+
+    return cupy.random.Generator(cupy.random.Philox4x3210(seed=bits))
 
 
 def fill_with_numpy(array: Any, key: int, kind: str, first: float, scale: float) -> None:
