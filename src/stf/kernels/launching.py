@@ -99,9 +99,11 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
         task.accesses = accesses_in(expanded(args))
         if can_be_held(task):
             task.symbol = symbol
-            return hold(task, HeldLaunch(kernel, config_of(config), args, symbol))
+            hold(task, HeldLaunch(kernel, config_of(config), args, symbol))
+            return task
         settle(task)
-    return go_on(task, kernel, config, args, symbol)
+    go_on(task, kernel, config, args, symbol)
+    return task
 
 
 class HeldLaunch:
@@ -126,8 +128,7 @@ def go_on(task, kernel, config, args, symbol):
     if len(args) != mine.count:
         raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
     task.accesses = accesses_in(args)
-    launch_alone(task, mine, shape, args)
-    return task
+    return launch_alone(task, mine, shape, args)
 
 
 def launch_alone(task, mine, shape, args):
