@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from helpers import together
 
 import stf
 from stf.data import checkpoint_files
@@ -381,3 +382,58 @@ def test_inside_of_a_body(ctx, path):
     x = ctx.logical_data(np.zeros(3), name="x")
     with ctx.task(x.read()), pytest.raises(TaskStateError, match="checkpoint"):
         ctx.checkpoint(path, x)
+
+
+def test_threads_that_write_to_one_folder(ctx_factory, path):
+    """One of them is there in the end, and whole."""
+    contexts = [ctx_factory() for _ in range(3)]
+
+    def write(number):
+        ctx = contexts[number]
+        x = ctx.logical_data(np.full(1000, float(number)), name="x")
+        for _ in range(4):
+            ctx.checkpoint(path, x, extra=number)
+
+    together(*[lambda number=number: write(number) for number in range(3)])
+    data, number = contexts[0].restore(path)
+    assert data["x"].numpy().tolist() == [float(number)] * 1000
+
+
+def test_another_folder_of_the_process_changes_nothing(ctx, tmp_path, monkeypatch):
+    x, go = ctx.logical_data(np.zeros(3), name="x"), threading.Event()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    ctx.host_launch(x.rw())(lambda a: go.wait(60) and None)
+    saved = ctx.checkpoint("state", wait=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    go.set()
+    saved.result()
+    assert os.listdir(tmp_path / "elsewhere") == [] and (tmp_path / "state" / "index.json").exists()
+
+
+@pytest.mark.at_once("the body runs when the exception comes")
+def test_an_exception_that_leaves_the_context_cancels_it(ctx_factory, path):
+    pause = threading.Event()
+    with pytest.raises(KeyError), ctx_factory() as ctx:
+
+        def wait_for_the_end(a):
+            for _ in range(10_000):
+                if ctx.engine.cancelled is None:
+                    pause.wait(0.001)
+
+        x = ctx.logical_data(np.zeros(3), name="x")
+        ctx.host_launch(x.rw())(wait_for_the_end)
+        saved = ctx.checkpoint(path, wait=False)
+        raise KeyError
+    with pytest.raises(TaskFailedError, match="cancelled"):
+        saved.result()
+    assert not path.exists()
+
+
+def test_a_plan_writes_nothing(tmp_path):
+    def program(ctx):
+        x = ctx.logical_data_zeros(3, name="x")
+        ctx.checkpoint(tmp_path / "state", x)
+
+    stf.plan(program, devices="1xH200")
+    assert os.listdir(tmp_path) == []

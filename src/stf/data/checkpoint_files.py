@@ -19,7 +19,9 @@ import contextlib
 import json
 import os
 import re
+import threading
 import time
+import weakref
 import zlib
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from stf._support.whole_file import whole_file
-from stf.interop.dtypes import carrier, is_narrow, narrow
+from stf.interop.dtypes import NARROW, carrier, is_narrow, narrow
 
 __all__ = ["Content", "Writer", "check_dtype", "json_of", "newest_in", "read_arrays", "read_index"]
 
@@ -35,6 +37,8 @@ FORMAT = 1
 INDEX = "index.json"
 OURS = re.compile(r".+-[0-9a-f]{16}\.npy|\.stf-[0-9a-f]{16}\.json")
 CHUNK = 1 << 24  # bytes
+lock = threading.Lock()  # one index at a time
+at_work: weakref.WeakSet[Writer] = weakref.WeakSet()  # whose files stay while others write to the same folder
 
 
 class Content:
@@ -60,22 +64,25 @@ class Writer:
     Parameters
     ----------
     folder : str
-        It is there.
+        It is made where it is not there.
     names : list of str
     extra : str
         JSON.
     """
 
     def __init__(self, folder: str, names: list[str], extra: str) -> None:
-        self.folder, self.extra = Path(folder), extra
+        self.folder, self.extra = Path(os.path.abspath(folder)), extra
         self.time_ns = time.time_ns()
         stamp = os.urandom(8).hex()
         self.contents = [Content(name, f"{readable(name)}-{n}-{stamp}.npy") for n, name in enumerate(names)]
+        with lock:
+            at_work.add(self)
 
     def save(self, content: Content) -> None:
         """Write the array of a content to the disk, and give its memory up."""
         array, content.array = content.array, None
         path = self.folder / content.file
+        self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("xb") as file:
                 summed = Summed(file)
@@ -93,7 +100,17 @@ class Writer:
         }
 
     def commit(self) -> None:
-        """Exchange the index, and remove the arrays of the checkpoint before."""
+        """Exchange the index, and remove the arrays of the checkpoint before; raise why there is none."""
+        with lock:
+            try:
+                for content in self.contents:
+                    if content.error is not None:
+                        raise content.error
+                self.exchange()
+            finally:
+                at_work.discard(self)
+
+    def exchange(self) -> None:
         sync_folder(self.folder)
         body = {
             "format": FORMAT,
@@ -107,7 +124,7 @@ class Writer:
             to_disk(file)
         sync_folder(self.folder)
         sync_folder(self.folder.parent)
-        mine = {content.file for content in self.contents}
+        mine = {content.file for writer in at_work for content in writer.contents}
         for path in self.folder.iterdir():
             if OURS.fullmatch(path.name) and path.name not in mine:
                 with contextlib.suppress(OSError):  # what nobody names is in nobody's way
@@ -250,7 +267,7 @@ def described(dtype: np.dtype[Any]) -> Any:
 
 
 def is_name_of_narrow(dtype: Any) -> bool:
-    return isinstance(dtype, str) and ("float" in dtype)
+    return isinstance(dtype, str) and dtype in NARROW
 
 
 def crc_of(body: dict[str, Any]) -> int:

@@ -200,7 +200,6 @@ def checkpoint(context: Any, path: Any, data: Any = None, extra: Any = None, wai
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise NotADirectoryError(f"{folder} is a file, and a checkpoint is a folder; pass another path")
     await_writers(folder)
-    os.makedirs(folder, exist_ok=True)
     made = Checkpoint(folder, list(chosen))
     writer = files.Writer(folder, made.names, text)
     tokens = [context.token() for _ in chosen]
@@ -339,9 +338,6 @@ def write_content(pair: Any) -> None:
 
 def write_index(writer: Any) -> None:
     """Write the index, if all the rest is there."""
-    for content in writer.contents:
-        if content.error is not None:
-            raise content.error
     writer.commit()
 
 
