@@ -14,6 +14,7 @@ from stf.contexts.context import Context, context, graph_ctx, stream_ctx
 from stf.contexts.observing import why
 from stf.contexts.progress import progress
 from stf.contexts.resources import Resources
+from stf.data.checkpoints import Checkpoint
 from stf.data.completion import as_completed
 from stf.data.composite import CompositeData, register_data_interface
 from stf.data.events import Event
@@ -67,6 +68,7 @@ __all__ = [
     "Accumulate",
     "Calibration",
     "CaptureError",
+    "Checkpoint",
     "CompositeData",
     "Condition",
     "Context",

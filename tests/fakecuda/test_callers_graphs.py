@@ -110,6 +110,18 @@ def test_else_is_decided_by_what_was_computed_before(run, way):
     run(body, WAY=way, FAKECUDA_SEED="1")
 
 
+def test_a_callers_graph_has_no_checkpoints(run):
+    @run
+    def body():
+        graph = Graph()
+        with stf.context(graph=graph) as ctx:
+            x = ctx.logical_data(np.ones(3), name="x")
+            for refused in (lambda: ctx.checkpoint("state"), lambda: ctx.restore("state", data=x)):
+                with pytest.raises(stf.CaptureError, match="none runs before that is launched"):
+                    refused()
+        assert not os.path.exists("state")
+
+
 def test_loops_and_branches_in_a_callers_graph(run):
     @run
     def body():

@@ -29,11 +29,13 @@ RAISES = re.compile(r"^Raises\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", re.MULTILINE | 
 ELSEWHERE = {
     "Context.event": {"CaptureError"},
     "Context.check_errors": {"DriverError"},
+    "Context.checkpoint": {"CaptureError"},
     "Context.cuda_kernel": {"PlaceError"},
     "Context.launch": {"ImportError"},
     "Context.launch_kernel": {"TypeError"},
     "Context.logical_data": {"OverflowError"},
     "Context.parallel_for": {"ImportError"},
+    "Context.restore": {"CaptureError"},
     "TaskGraph.exec_handle": {"CaptureError", "DriverError"},
     "TaskGraph.handle": {"CaptureError"},
     "TaskGraph.launch": {"CaptureError"},
@@ -368,6 +370,29 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TaskStateError": lambda w: recorded(w.ctx, lambda: w.ctx.freeze(w.x)),
         "ContextMismatchError": lambda w: w.ctx.freeze(w.theirs),
         "ContextClosedError": lambda w: w.closed.freeze(w.late),
+    },
+    "Context.checkpoint": {
+        "TypeError": lambda w: w.ctx.checkpoint("state", {"x": 3}),
+        "ValueError": lambda w: w.ctx.checkpoint("state", w.x),
+        "NotADirectoryError": lambda w: w.ctx.checkpoint(__file__, {"x": w.x}),
+        "TaskFailedError": lambda w: failed(w).checkpoint("state", {"x": w.x}),
+        **cases_of_data("checkpoint", lambda w, x: w.ctx.checkpoint("state", {"x": x})),
+        "TaskStateError": lambda w: recorded(w.ctx, lambda: w.ctx.checkpoint("state", {"x": w.x})),
+        "ContextClosedError": lambda w: w.closed.checkpoint("state", {"x": w.late}),
+    },
+    "Context.restore": {
+        "FileNotFoundError": lambda w: w.ctx.restore("state"),
+        "ValueError": lambda w: restored(w, {"y": w.x}),
+        "TypeError": lambda w: w.ctx.restore("state", data=3),
+        "AccessError": lambda w: restored(w, {"x": w.fixed}),
+        "TaskStateError": lambda w: recorded(w.ctx, lambda: w.ctx.restore("state")),
+        "ContextMismatchError": lambda w: w.ctx.restore("state", data={"x": w.theirs}),
+        "ContextClosedError": lambda w: w.closed.restore("state"),
+    },
+    "Checkpoint.result": {
+        "TaskFailedError": lambda w: late_checkpoint(w, fail),
+        "TimeoutError": lambda w: waiting(w, lambda: w.ctx.checkpoint("state", {"x": w.x}, wait=False).result(0.001)),
+        "TaskStateError": lambda w: (s := late_checkpoint(w, increment), in_task(w, s.result)),
     },
     "Frozen.unfreeze": {
         "TaskStateError": lambda w: twice(w.ctx.freeze(w.x).unfreeze),
@@ -836,6 +861,23 @@ def thread_with_memory(th: Any, x: Any) -> None:
 
 def lambda_that_forgets(x: stf.Read, y: stf.Write) -> None:
     np.add(x, 1)
+
+
+def restored(w: Any, data: Any) -> None:
+    w.ctx.checkpoint("state", {"x": w.x})
+    w.ctx.restore("state", data=data)
+
+
+def late_checkpoint(w: Any, task: Any) -> stf.Checkpoint:
+    """A checkpoint of what a task writes that has not run when it is submitted."""
+    go = threading.Event()
+    w.ctx.host_launch(w.x.rw())(lambda x: go.wait(30) and None)
+    task.on("host")(w.x)
+    saved = w.ctx.checkpoint("state", {"x": w.x}, wait=False)
+    go.set()
+    if task is fail:
+        saved.result()
+    return saved
 
 
 def waiting(w: Any, do: Callable[[], Any]) -> None:

@@ -99,6 +99,18 @@ def test_strided_arrays_and_other_dtypes_are_copied(ctx: stf.Context) -> None:
     assert b.numpy().tolist() == [False, True, False]
 
 
+def test_a_checkpoint_of_what_workers_have(ctx: stf.Context, tmp_path: Any) -> None:
+    x, y = ctx.logical_data_ones(5, name="x"), ctx.logical_data(np.ones(5), name="y")
+    axpy.on(0)(2.0, x, y)
+    axpy.on(1)(1.0, y, x)
+    saved = ctx.checkpoint(tmp_path / "state", extra=1, wait=False)
+    scale.on(1)(y)
+    saved.result()
+    ctx.restore(tmp_path / "state", data=y)
+    axpy.on(1)(1.0, x, y)
+    assert y.numpy().tolist() == [7.0] * 5 and ctx.restore(tmp_path / "state")[0]["x"].numpy().tolist() == [4.0] * 5
+
+
 def test_data_are_filled_on_workers(ctx: stf.Context) -> None:
     zeros, full = ctx.logical_data_zeros((2, 3)), ctx.logical_data_empty(4)
     ctx.fill(full, 2.5)

@@ -20,7 +20,7 @@ from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
-from stf.data import creation, events, filling, freezing, partitioned, reading, registry, waiting
+from stf.data import checkpoints, creation, events, filling, freezing, partitioned, reading, registry, waiting
 from stf.devices import lanes
 from stf.devices.make import devices_module, make_driver
 from stf.devices.spec import DeviceSpec, with_workers
@@ -242,6 +242,8 @@ class Context(Shown, ContextCore):
     fill = filling.fill
     prefetch = filling.prefetch
     freeze = freezing.freeze
+    checkpoint = checkpoints.checkpoint
+    restore = checkpoints.restore
     if TYPE_CHECKING:
         random = random_filling.random
     else:
