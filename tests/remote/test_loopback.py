@@ -312,6 +312,37 @@ def test_other_replicas_serve(ctx: stf.Context) -> None:
     ctx.check_errors()
 
 
+def test_a_copy_to_a_lost_worker_spoils_only_its_target(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data(np.ones(3), name="x"), ctx.logical_data_zeros(3, name="y")
+    ctx._driver.transport.back = lambda worker: None  # no other process takes its place
+    kill(ctx, 0)
+    axpy.on(0)(1.0, x, y)
+    axpy.on(1)(1.0, x, z := ctx.logical_data_zeros(3))
+    with pytest.raises(stf.TaskFailedError, match="is lost"):
+        y.numpy()
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.check_errors()
+    assert x.numpy().tolist() == [1.0] * 3
+    axpy.on(1)(2.0, x, v := ctx.logical_data_zeros(3))
+    assert v.numpy().tolist() == [2.0] * 3
+    assert z.numpy().tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("reader", [1, "host"])
+def test_a_copy_from_a_worker_that_dies_spoils_who_reads_it(ctx: stf.Context, reader: Any) -> None:
+    x, y = ctx.logical_data_ones(1000, name="x"), ctx.logical_data_zeros(1000, name="y")
+    scale.on(0)(x)
+    pid = pid_of(ctx, 0)
+    ctx.synchronize()
+    os.kill(pid, signal.SIGSTOP)  # so that the copy begins, and does not end
+    axpy.on(reader)(1.0, x, y)
+    threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
+    with pytest.raises(stf.TaskFailedError, match="'x'"):
+        y.numpy()
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.check_errors()
+
+
 def test_a_place_is_used_again_when_its_worker_is_back(ctx: stf.Context) -> None:
     x = ctx.logical_data(np.ones(3), name="x")
     axpy.on(0)(0.0, x, y := ctx.logical_data_zeros(3))
