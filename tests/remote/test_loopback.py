@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import decimal
 import os
 import signal
 import threading
@@ -264,6 +266,54 @@ def test_a_body_that_changes_what_it_captured_fails(ctx: stf.Context, kind: str)
     ctx.task(x.rw())({"list": appends, "dict": keeps, "counter": counts}[kind])
     with pytest.raises(stf.TaskFailedError, match="the change would get lost"):
         x.numpy()
+
+
+WORD: contextvars.ContextVar[str] = contextvars.ContextVar("WORD", default="nothing")
+
+
+def test_error_states_of_numpy_travel(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(3, name="x")
+
+    @stf.task
+    def invert(x: stf.ReadWrite) -> None:
+        x[...] = 1 / x
+
+    with np.errstate(divide="raise"):
+        invert.on(1)(x)
+    with pytest.raises(stf.TaskFailedError, match="FloatingPointError"):
+        x.numpy()
+    ctx.fill(x, 0.0)
+    with np.errstate(divide="ignore"):
+        invert.on(1)(x)
+    assert np.isinf(x.numpy()).all()
+
+
+def test_error_states_of_numpy_travel_with_each_launch(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(3, name="x")
+    with ctx.task_graph() as graph:
+        ctx.task(stf.exec_place.device(1), x.rw())(lambda x: 1 / x)
+    with np.errstate(divide="ignore"):
+        graph.launch()
+        assert np.isinf(x.numpy()).all()
+    ctx.fill(x, 0.0)
+    with np.errstate(divide="raise"):
+        graph.launch()
+    with pytest.raises(stf.TaskFailedError, match="FloatingPointError"):
+        x.numpy()
+
+
+def test_the_context_of_decimal_travels(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(())
+    with decimal.localcontext() as numbers:
+        numbers.prec = 3
+        ctx.task(stf.exec_place.device(0), x.write())(lambda x: float(decimal.Decimal(1) / decimal.Decimal(3)))
+    assert x.numpy() == 0.333
+
+
+def test_a_body_that_reads_another_context_variable_is_refused(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(())
+    with pytest.raises(TypeError, match="variable 'WORD' holds a ContextVar"):
+        ctx.task(x.rw())(lambda x: len(WORD.get()))
 
 
 # -- workers that are lost ---------------------------------------------------------------------------------------------
