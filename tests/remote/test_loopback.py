@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import decimal
+import json
 import os
 import signal
 import threading
@@ -146,6 +147,35 @@ def test_places_are_chosen_for_tasks_that_name_none() -> None:
         assert ctx.statistics().tasks_by_place["device(1)"] > 0
 
 
+def test_tiles_on_workers(ctx: stf.Context) -> None:
+    x = ctx.logical_data(np.arange(16.0).reshape(4, 4))
+    tiles = x.tiles((2, 2))
+    for i in range(2):
+        for j in range(2):
+            ctx.task(stf.exec_place.device((i + j) % 2), tiles[i, j].rw())(lambda a: a * 2)
+    axpy.on(1)(1.0, tiles[0, 0], tiles[1, 1])
+    del tiles
+    expected = 2 * np.arange(16.0).reshape(4, 4)
+    expected[2:, 2:] += expected[:2, :2]
+    assert np.array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("gathered_on", ["host", "worker"])
+def test_partitioned_data_on_workers(ctx: stf.Context, gathered_on: str) -> None:
+    grid = stf.exec_place.grid([stf.exec_place.device(0), stf.exec_place.device(1)])
+    place = stf.data_place.composite(grid, stf.partition("blocked"))
+    x = ctx.logical_data(np.arange(8.0), data_place=place)
+    for i, part in enumerate(x.parts):
+        ctx.task(stf.exec_place.device(i), part.rw())(lambda a, i=i: a + i + 1)
+    expected = np.arange(8.0) + [1, 1, 1, 1, 2, 2, 2, 2]
+    if gathered_on == "worker":
+        ctx.task(stf.exec_place.device(0), x.rw())(lambda a: a * 2)
+        expected *= 2
+    ctx.task(stf.exec_place.device(1), x.parts[0].read(), x.parts[1].rw())(lambda a, b: a + b)
+    expected[4:] += expected[:4]
+    assert np.array_equal(x.numpy(), expected)
+
+
 # -- recordings and kernels --------------------------------------------------------------------------------------------
 
 
@@ -196,6 +226,57 @@ def test_loops_run_on_workers(ctx: stf.Context) -> None:
 
     assert total.numpy() == 2 * np.arange(1000).sum()
     assert x.numpy()[-1] == 2 * 999
+
+
+def test_launches_run_on_workers(ctx: stf.Context) -> None:
+    pytest.importorskip("numba")
+    x = ctx.logical_data_zeros(8)
+
+    @ctx.launch(stf.par(8), stf.exec_place.device(1), x.rw())
+    def number(thread: Any, x: Any) -> None:
+        x[thread.rank()] = thread.rank()
+
+    assert x.numpy().tolist() == list(range(8))
+
+
+# -- what is observed --------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_lanes_of_a_trace(tmp_path: Any) -> None:
+    with stf.context(devices="loopback:2", observe=True) as ctx:
+        x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+        for i in range(6):
+            axpy.on(i % 2)(1.0, x, y)
+        ctx.synchronize()
+        assert "device(0)" in stf.why(axpy.on(0)(1.0, x, y))
+        ctx.synchronize()
+        ctx.report(str(tmp_path / "run.html"))
+        ctx.trace(str(tmp_path / "run.json"))
+    found = json.loads((tmp_path / "run.json").read_text())
+    events = found["traceEvents"] if isinstance(found, dict) else found
+    assert {"worker 0", "worker 1"} <= {event["args"].get("name") for event in events if event["ph"] == "M"}
+    assert sum(event["ph"] == "X" for event in events) >= 7
+    assert (tmp_path / "run.html").stat().st_size > 1000
+
+
+def test_max_pending_holds_for_workers() -> None:
+    with stf.context(devices="loopback:2", max_pending=2) as ctx:
+        x = ctx.logical_data_zeros(1)
+        start = time.monotonic()
+        for _ in range(6):
+            ctx.task(stf.exec_place.device(0), x.rw())(lambda x: time.sleep(0.05) or x + 1)
+        assert time.monotonic() - start >= 0.1  # four of them were over, or nearly
+        assert x.numpy() == [6.0]
+
+
+def test_progress_counts_tasks_of_workers(ctx: stf.Context) -> None:
+    pytest.importorskip("rich")
+    x = ctx.logical_data_zeros(3)
+    with stf.progress(ctx, total=4):
+        for i in range(4):
+            ctx.task(stf.exec_place.device(i % 2), x.rw())(lambda x: x + 1)
+        ctx.synchronize()
+    assert x.numpy().tolist() == [4.0] * 3
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
