@@ -167,7 +167,7 @@ def test_partitioned_data_on_workers(ctx: stf.Context, gathered_on: str) -> None
     x = ctx.logical_data(np.arange(8.0), data_place=place)
     for i, part in enumerate(x.parts):
         ctx.task(stf.exec_place.device(i), part.rw())(lambda a, i=i: a + i + 1)
-    expected = np.arange(8.0) + [1, 1, 1, 1, 2, 2, 2, 2]
+    expected = np.arange(8.0) + np.repeat([1, 2], 4)
     if gathered_on == "worker":
         ctx.task(stf.exec_place.device(0), x.rw())(lambda a: a * 2)
         expected *= 2
