@@ -87,6 +87,17 @@ def test_a_worker_that_dies_is_named_and_used_again(ctx: stf.Context) -> None:
     assert z.numpy().tolist() == [2.0] * 3
 
 
+def test_actors_that_ray_has_no_room_for_are_a_named_error(devices: Any, monkeypatch: Any) -> None:
+    if devices != "ray:2":
+        pytest.skip("Dask's workers are there before")
+    from stf._drivers.remote import ray_actors
+
+    monkeypatch.setattr(ray_actors, "START_S", 0.5)
+    monkeypatch.setattr(ray_actors, "WARN_S", 1.0)
+    with pytest.raises(stf.WorkerLostError, match="Ray actors have not started; each needs a CPU"):
+        stf.context(devices="ray:9")
+
+
 def test_what_is_no_client_is_refused() -> None:
     with pytest.raises(TypeError, match=r"client is a distributed\.Client, got str"):
         stf.remote("tcp://127.0.0.1:1")

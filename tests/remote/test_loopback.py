@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import decimal
+import json
 import os
 import signal
 import threading
@@ -156,6 +159,35 @@ def test_places_are_chosen_for_tasks_that_name_none() -> None:
         assert ctx.statistics().tasks_by_place["device(1)"] > 0
 
 
+def test_tiles_on_workers(ctx: stf.Context) -> None:
+    x = ctx.logical_data(np.arange(16.0).reshape(4, 4))
+    tiles = x.tiles((2, 2))
+    for i in range(2):
+        for j in range(2):
+            ctx.task(stf.exec_place.device((i + j) % 2), tiles[i, j].rw())(lambda a: a * 2)
+    axpy.on(1)(1.0, tiles[0, 0], tiles[1, 1])
+    del tiles
+    expected = 2 * np.arange(16.0).reshape(4, 4)
+    expected[2:, 2:] += expected[:2, :2]
+    assert np.array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("gathered_on", ["host", "worker"])
+def test_partitioned_data_on_workers(ctx: stf.Context, gathered_on: str) -> None:
+    grid = stf.exec_place.grid([stf.exec_place.device(0), stf.exec_place.device(1)])
+    place = stf.data_place.composite(grid, stf.partition("blocked"))
+    x = ctx.logical_data(np.arange(8.0), data_place=place)
+    for i, part in enumerate(x.parts):
+        ctx.task(stf.exec_place.device(i), part.rw())(lambda a, i=i: a + i + 1)
+    expected = np.arange(8.0) + np.repeat([1, 2], 4)
+    if gathered_on == "worker":
+        ctx.task(stf.exec_place.device(0), x.rw())(lambda a: a * 2)
+        expected *= 2
+    ctx.task(stf.exec_place.device(1), x.parts[0].read(), x.parts[1].rw())(lambda a, b: a + b)
+    expected[4:] += expected[:4]
+    assert np.array_equal(x.numpy(), expected)
+
+
 # -- recordings and kernels --------------------------------------------------------------------------------------------
 
 
@@ -206,6 +238,57 @@ def test_loops_run_on_workers(ctx: stf.Context) -> None:
 
     assert total.numpy() == 2 * np.arange(1000).sum()
     assert x.numpy()[-1] == 2 * 999
+
+
+def test_launches_run_on_workers(ctx: stf.Context) -> None:
+    pytest.importorskip("numba")
+    x = ctx.logical_data_zeros(8)
+
+    @ctx.launch(stf.par(8), stf.exec_place.device(1), x.rw())
+    def number(thread: Any, x: Any) -> None:
+        x[thread.rank()] = thread.rank()
+
+    assert x.numpy().tolist() == list(range(8))
+
+
+# -- what is observed --------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_lanes_of_a_trace(tmp_path: Any) -> None:
+    with stf.context(devices="loopback:2", observe=True) as ctx:
+        x, y = ctx.logical_data_ones(3), ctx.logical_data_zeros(3)
+        for i in range(6):
+            axpy.on(i % 2)(1.0, x, y)
+        ctx.synchronize()
+        assert "device(0)" in stf.why(axpy.on(0)(1.0, x, y))
+        ctx.synchronize()
+        ctx.report(str(tmp_path / "run.html"))
+        ctx.trace(str(tmp_path / "run.json"))
+    found = json.loads((tmp_path / "run.json").read_text())
+    events = found["traceEvents"] if isinstance(found, dict) else found
+    assert {"worker 0", "worker 1"} <= {event["args"].get("name") for event in events if event["ph"] == "M"}
+    assert sum(event["ph"] == "X" for event in events) >= 7
+    assert (tmp_path / "run.html").stat().st_size > 1000
+
+
+def test_max_pending_holds_for_workers() -> None:
+    with stf.context(devices="loopback:2", max_pending=2) as ctx:
+        x = ctx.logical_data_zeros(1)
+        start = time.monotonic()
+        for _ in range(6):
+            ctx.task(stf.exec_place.device(0), x.rw())(lambda x: time.sleep(0.05) or x + 1)
+        assert time.monotonic() - start >= 0.1  # four of them were over, or nearly
+        assert x.numpy() == [6.0]
+
+
+def test_progress_counts_tasks_of_workers(ctx: stf.Context) -> None:
+    pytest.importorskip("rich")
+    x = ctx.logical_data_zeros(3)
+    with stf.progress(ctx, total=4):
+        for i in range(4):
+            ctx.task(stf.exec_place.device(i % 2), x.rw())(lambda x: x + 1)
+        ctx.synchronize()
+    assert x.numpy().tolist() == [4.0] * 3
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -278,6 +361,54 @@ def test_a_body_that_changes_what_it_captured_fails(ctx: stf.Context, kind: str)
         x.numpy()
 
 
+WORD: contextvars.ContextVar[str] = contextvars.ContextVar("WORD", default="nothing")
+
+
+def test_error_states_of_numpy_travel(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(3, name="x")
+
+    @stf.task
+    def invert(x: stf.ReadWrite) -> None:
+        x[...] = 1 / x
+
+    with np.errstate(divide="raise"):
+        invert.on(1)(x)
+    with pytest.raises(stf.TaskFailedError, match="FloatingPointError"):
+        x.numpy()
+    ctx.fill(x, 0.0)
+    with np.errstate(divide="ignore"):
+        invert.on(1)(x)
+    assert np.isinf(x.numpy()).all()
+
+
+def test_error_states_of_numpy_travel_with_each_launch(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(3, name="x")
+    with ctx.task_graph() as graph:
+        ctx.task(stf.exec_place.device(1), x.rw())(lambda x: 1 / x)
+    with np.errstate(divide="ignore"):
+        graph.launch()
+        assert np.isinf(x.numpy()).all()
+    ctx.fill(x, 0.0)
+    with np.errstate(divide="raise"):
+        graph.launch()
+    with pytest.raises(stf.TaskFailedError, match="FloatingPointError"):
+        x.numpy()
+
+
+def test_the_context_of_decimal_travels(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(())
+    with decimal.localcontext() as numbers:
+        numbers.prec = 3
+        ctx.task(stf.exec_place.device(0), x.write())(lambda x: float(decimal.Decimal(1) / decimal.Decimal(3)))
+    assert x.numpy() == 0.333
+
+
+def test_a_body_that_reads_another_context_variable_is_refused(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(())
+    with pytest.raises(TypeError, match="variable 'WORD' holds a ContextVar"):
+        ctx.task(x.rw())(lambda x: len(WORD.get()))
+
+
 # -- workers that are lost ---------------------------------------------------------------------------------------------
 
 
@@ -322,6 +453,37 @@ def test_other_replicas_serve(ctx: stf.Context) -> None:
     axpy.on(1)(1.0, x, y := ctx.logical_data_zeros(3))
     assert y.numpy().tolist() == [3.0] * 3
     ctx.check_errors()
+
+
+def test_a_copy_to_a_lost_worker_spoils_only_its_target(ctx: stf.Context) -> None:
+    x, y = ctx.logical_data(np.ones(3), name="x"), ctx.logical_data_zeros(3, name="y")
+    ctx._driver.transport.back = lambda worker: None  # no other process takes its place
+    kill(ctx, 0)
+    axpy.on(0)(1.0, x, y)
+    axpy.on(1)(1.0, x, z := ctx.logical_data_zeros(3))
+    with pytest.raises(stf.TaskFailedError, match="is lost"):
+        y.numpy()
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.check_errors()
+    assert x.numpy().tolist() == [1.0] * 3
+    axpy.on(1)(2.0, x, v := ctx.logical_data_zeros(3))
+    assert v.numpy().tolist() == [2.0] * 3
+    assert z.numpy().tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("reader", [1, "host"])
+def test_a_copy_from_a_worker_that_dies_spoils_who_reads_it(ctx: stf.Context, reader: Any) -> None:
+    x, y = ctx.logical_data_ones(1000, name="x"), ctx.logical_data_zeros(1000, name="y")
+    scale.on(0)(x)
+    pid = pid_of(ctx, 0)
+    ctx.synchronize()
+    os.kill(pid, signal.SIGSTOP)  # so that the copy begins, and does not end
+    axpy.on(reader)(1.0, x, y)
+    threading.Timer(0.1, os.kill, (pid, signal.SIGKILL)).start()
+    with pytest.raises(stf.TaskFailedError, match="'x'"):
+        y.numpy()
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.check_errors()
 
 
 def test_a_place_is_used_again_when_its_worker_is_back(ctx: stf.Context) -> None:

@@ -47,7 +47,7 @@ import cython
 from stf._engine import adoption, host_waits, shortages
 from stf._engine.failures import Failure
 from stf._engine.remote_copies import RemoteCopy
-from stf._engine.versions import derived_outcome
+from stf._engine.versions import Copied, derived_outcome
 from stf._port.replicas import Piece
 from stf.errors import OutOfMemoryError
 from stf.observe.observer import Operation
@@ -246,8 +246,9 @@ class Coherency:
         """Return the trip of a copy from or to another process, by which its content may get lost; None for others."""
         if self.scope.records or not (self.places[source.place].is_remote or self.places[target.place].is_remote):
             return None  # one that is recorded is a part of each launch
-        outcome = derived_outcome([] if version.outcome is None else [version.outcome], True)
-        version.outcome = outcome
+        known = version.outcome if type(version.outcome) is Copied else Copied(version.outcome, [])
+        outcome = derived_outcome(known.of_replica(source.place), True)
+        version.outcome = known.with_copy(outcome, target.place)
         asked = self.asking
         return RemoteCopy(data.label(), outcome, "" if asked is None else asked.call_site, self.failures)
 

@@ -23,7 +23,7 @@ from stf._engine import (
     windows,
 )
 from stf._engine.failures import raise_failures
-from stf._engine.versions import is_open
+from stf._engine.versions import Copied, is_open
 from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
 
 SPARED: cython.int = 4  # tasks; the head of `coherency` has the figures
@@ -542,6 +542,8 @@ class Engine(EngineState):
                         task.replicas[i] = self.coherency.provide(use.core, version, place, use.mode, task.slot)
                         if use.core.layout.interface is not None and use.core.version.outcome is not None:
                             outcomes.inherit(self, task, use.core.version, use.core)
+                        if type(version.outcome) is Copied and use.mode & READ:
+                            outcomes.inherit_copies(task, version.outcome, place)
         finally:
             self.coherency.asking = self.coherency.outside = None
         return 0

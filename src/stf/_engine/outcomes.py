@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from stf._engine import parts
-from stf._engine.versions import derived_outcome, is_open
+from stf._engine.versions import Copied, derived_outcome, is_open
 from stf.errors import CaptureError, TaskFailedError
 
 
 def inherit(engine: EngineState, task: TaskCore, version: Version, data: Data):
     """Look at how the writing of an input went: unless it went well, look again before the task runs."""
     outcome = version.outcome
-    if outcome.failed() is None and not is_open(outcome):
+    if outcome.failed() is not None and version.recover():
+        outcome = version.outcome
+    if outcome is None or (outcome.failed() is None and not is_open(outcome)):
         version.outcome = None
         return 0
+    if type(outcome) is Copied and outcome.failed() is None:
+        outcome = outcome.before  # of copies the task needs those that make its replica: see `inherit_copies`
+        if outcome is None or not is_open(outcome):
+            return 0
     if task.inputs is None:
         task.inputs = []
     task.inputs.append(outcome)
+    return 0
+
+
+def inherit_copies(task: TaskCore, outcome, place):
+    """Look at how the copies from other processes went that make a replica of a task, before the task runs."""
+    copies = outcome.copies_to(place)
+    if copies:
+        task.inputs = [*(task.inputs or ()), *copies]
     return 0
 
 

@@ -147,6 +147,10 @@ class QueuedBody:
         """Return (function, who calls it there, with what else), to be run in another process; None if it cannot."""
         return None
 
+    def surroundings(self):
+        """Return the context variables of who submitted it; None if there are none."""
+        return self.variables
+
     def needs(self):
         """Return the outcomes that it is skipped for, where one of them turns out bad."""
         return self.inputs or ()

@@ -55,6 +55,45 @@ class Outcome:
         return 0
 
 
+class Copied(Outcome):
+    """How content went that was copied between processes: such a copy may get lost, and spoils only its target.
+
+    `before` says how the content was written; `copies` are those that are not known to have arrived, in order, as
+    (outcome, place of the target), one for each target.
+    """
+
+    def __init__(self, before, copies):
+        Outcome.__init__(self, False, None, ([] if before is None else [before]) + [outcome for outcome, _ in copies])
+        self.before = before
+        self.copies = copies
+
+    def with_copy(self, outcome, target):
+        """Return what is known after one more copy."""
+        others = [copy for copy in self.copies if copy[1] != target and (copy[0].pending or copy[0].failed())]
+        return Copied(self.before, [*others, (outcome, target)])
+
+    def of_replica(self, place):
+        """Return the outcomes that the content at a place depends on."""
+        return ([] if self.before is None else [self.before]) + self.copies_to(place)
+
+    def copies_to(self, place):
+        """Return the outcomes of copies to a place that are not known to have arrived."""
+        return [outcome for outcome, target in self.copies if target == place and (outcome.pending or outcome.failed())]
+
+    def lost(self):
+        """Return the places of the targets that were lost, or made of a lost one; None if the content is bad itself."""
+        if self.before is not None and self.before.failed() is not None:
+            return None
+        return {target for outcome, target in self.copies if outcome.failed() is not None}
+
+    def without(self, places):
+        """Return what is known but for copies to these places; None if all went well."""
+        kept = [(outcome, target) for outcome, target in self.copies if target not in places and outcome.pending]
+        if kept or (self.before is not None and is_open(self.before)):
+            return Copied(self.before, kept)
+        return None
+
+
 def is_open(outcome):
     """Return whether the outcome may still turn into a failure."""
     return outcome.pending or (outcome.failed() is None and outcome.sources is not None)
@@ -129,7 +168,27 @@ class Version:
 
     def is_poisoned(self):
         """Return whether what wrote the content is known to have failed."""
-        return self.outcome is not None and self.outcome.failed() is not None
+        return self.outcome is not None and self.outcome.failed() is not None and not self.recover()
+
+    def recover(self):
+        """Go on without replicas that lost copies were to make; return whether another replica has the content."""
+        outcome = self.outcome
+        places = outcome.lost() if type(outcome) is Copied else None
+        if places is None:
+            return False
+        spoilt = []
+        for item in self.replicas:
+            replica = cython.cast(Replica, item)
+            if replica.state != INVALID and replica.place in places:
+                spoilt.append(replica)
+        if len(spoilt) == self.valid:
+            return False
+        for item in spoilt:
+            replica = cython.cast(Replica, item)
+            replica.state = INVALID
+            self.valid -= 1
+        self.outcome = outcome.without(places)
+        return True
 
     def find(self, place):
         """Return the replica at a data place, or None."""

@@ -104,6 +104,11 @@ class Call:
         )
         return self.body.travels()
 
+    def surroundings(self):
+        """Return the context variables of who launched it; None if there are none."""
+        launch: Launch = self.launch
+        return launch.variables
+
     def needs(self):
         """Return the outcomes that it is skipped for, where one of them turns out bad."""
         launch: Launch = self.launch

@@ -509,8 +509,8 @@ class LogicalData(Shown, Scalar, DataHandle):
 
     def _failure(self) -> Any:
         """Return what spoiled the content, as far as is known now; None if nothing did."""
-        outcome = self.core.version.outcome
-        return None if outcome is None else outcome.failed()
+        version = self.core.version
+        return version.outcome.failed() if version.is_poisoned() else None
 
     def history(self) -> str:
         """Return who wrote the data, where it is valid, and which copies it caused and who asked for them.

@@ -179,7 +179,9 @@ class Pieces:
         everything = len(newer) == len(self.handles)
         mine = self.whole.write(target) if everything else self.whole.rw(target)
         accesses = [mine, *(self.handles[k].read(self.homes[k]) for k in newer)]
-        where = self.grid[newer[0]] if target.kind != "device" else ExecPlace("device", target.index)
+        where = ExecPlace("device", target.index) if target.kind == "device" else self.grid[newer[0]]
+        if target.kind != "device" and any(each.is_remote for each in context.engine.places):
+            where = ExecPlace("host")  # a worker cannot copy from other workers to the host
 
         def copy(task: Any) -> None:
             whole = task.replica_of(0)

@@ -31,6 +31,7 @@ from typing import Any
 
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
 from stf._drivers.remote.functions import Functions, pickled_arguments
+from stf._drivers.remote.surroundings import carried
 from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, Within
 from stf._drivers.remote.watched import WatchedDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
@@ -471,7 +472,8 @@ class RemoteDriver(WrappingDriver):
             return self.call_here(stream, remote, body)
         fn, run, rest = trip
         number, content = self.functions.number_of(fn)
-        arguments = pickled_arguments(run, rest, fn)
+        variables = body.surroundings()
+        arguments = pickled_arguments(run, rest, fn, None if variables is None else carried(variables))
         link = remote.link
         with link.lock:
             is_watched = body.set_out()

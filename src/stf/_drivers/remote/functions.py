@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from stf._drivers.remote.surroundings import run_within
 from stf._support.code_facts import codes_in
 from stf._support.constants import is_constant
 
@@ -170,16 +171,17 @@ def culprit_in(fn: Any) -> tuple[str, Any] | None:
     return None
 
 
-def pickled_arguments(run: Any, rest: Any, fn: Any) -> bytes:
+def pickled_arguments(run: Any, rest: Any, fn: Any, surroundings: Any) -> bytes:
     """Return the arguments of a body as bytes; TypeError, with the place of the argument, if one cannot travel."""
+    call = (run, rest) if surroundings is None else (run_within, (surroundings, run, *rest))
     try:
-        return pickle.dumps((run, rest), 5)
+        return pickle.dumps(call, 5)
     except Exception:
         pass  # a lambda, or something of `__main__`
     import cloudpickle
 
     try:
-        return bytes(cloudpickle.dumps((run, rest), 5))
+        return bytes(cloudpickle.dumps(call, 5))
     except Exception as error:
         name = getattr(fn, "__name__", type(fn).__name__)
         code = getattr(fn, "__code__", None)

@@ -23,6 +23,7 @@ from stf.errors import WorkerLostError
 log = logging.getLogger("stf")
 MOST_IN_FLIGHT = 16  # batches
 PATIENCE_S = 0.2
+START_S, WARN_S = 300.0, 10.0
 MISSING = "remote devices of a Ray cluster need Ray and cloudpickle: pip install 'sequential-task-flow[ray]'"
 
 
@@ -116,11 +117,29 @@ class RayActors:
         kept = ray.method(concurrency_group="io")(ActorWorker.poll)
         actor = ray.remote(**options)(type("StfWorker", (ActorWorker,), {"poll": kept}))
         self.actors = [actor.remote(number, self.threads) for number in range(1, self.count + 1)]
-        versions = ray.get([each.set_up.remote(self.actors) for each in self.actors])
+        versions = self.answers([each.set_up.remote(self.actors) for each in self.actors])
         for number, found in enumerate(versions, 1):
             compare(found, f"Ray actor {number}")
         for number in range(1, self.count + 1):
             threading.Thread(target=self.listen, args=(number,), name="stf-ray", daemon=True).start()
+
+    def answers(self, asked: list[Any]) -> list[Any]:
+        """Return what new actors answer; say so if Ray has no room for them yet.
+
+        Raises
+        ------
+        WorkerLostError
+            They were not started in five minutes.
+        """
+        end, late = time.monotonic() + START_S, asked
+        while late := self.ray.wait(late, num_returns=len(late), timeout=WARN_S)[1]:
+            free = self.ray.available_resources().get("CPU", 0)
+            text = f"{len(late)} of {self.count} Ray actors have not started; each needs a CPU, and {free:g} are free"
+            if time.monotonic() > end:
+                self.close()
+                raise WorkerLostError(f"{text}; ask for fewer, or for a larger cluster", worker="Ray actor")
+            log.warning("%s; waiting for Ray", text)
+        return list(self.ray.get(asked))
 
     def listen(self, worker: int) -> None:
         """Hear what a worker says, until the context ends; see to one that has died."""
