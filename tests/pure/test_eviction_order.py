@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 import stf
+import stf.testing
+from stf._drivers.cpu import CpuDriver
 from stf.devices.spec import DeviceSpec
+from stf.testing import HostileDriver
 
 N = 16
 NBYTES = 8 * N
@@ -249,6 +252,26 @@ def test_the_order_keeps_room_for_what_is_there() -> None:
         ctx.check_state()
 
 
+def test_partial_results_take_part_when_a_fold_began_the_order_and_failed() -> None:
+    """The host lacks memory for what is folded into, while no version has the partial results."""
+    spec, driver = DeviceSpec("cpu", 1, False), HostileDriver(CpuDriver(1, False, 2), delays=False)
+    with stf.testing.context(spec, driver=driver) as ctx:
+        total, pool = ctx.logical_data_empty(N), ctx.engine.coherency.pools[0]
+        for _ in range(2):
+            with ctx.task(stf.exec_place.host(), total.accumulate(stf.reducer.sum)) as t:
+                t.arrays()[0][:] += 1
+        assert pool.order is None and len(pool.partials) >= 1
+        driver.fail_alloc = range(driver.allocs + 1, driver.allocs + 31)
+        with pytest.raises(stf.OutOfMemoryError):
+            total.numpy()
+        driver.fail_alloc = ()
+        assert pool.order.count == len(pool.partials) >= 1
+        ctx.check_state()
+        assert total.numpy()[0] == 2
+        assert not pool.partials
+        ctx.check_state()
+
+
 def evicting_us(live: int) -> float:
     """Return what a task costs that evicts, with so many data of which half have room."""
     costs = []
@@ -317,6 +340,6 @@ def _nothing_left() -> Iterator[None]:
         total = ctx.logical_data(np.zeros(N))
         gather.on(0)(ctx.logical_data(np.ones(N)), total)
         ctx.check_state()
-        assert len(ctx.engine.coherency.pools[1].order.partials) == 1
+        assert len(ctx.engine.coherency.pools[1].partials) == 1
         assert total.numpy()[0] == 1
-        assert not ctx.engine.coherency.pools[1].order.partials
+        assert not ctx.engine.coherency.pools[1].partials

@@ -28,6 +28,7 @@ cdef class Pool:
     cdef list spare  # replicas of no data, whose memory the next ones take; the one that was given up first comes first
     cdef readonly int64_t spare_bytes  # the sum of these,
     cdef public int64_t most_spare  # and the most that it may be
+    cdef readonly dict partials  # its keys: the replicas there that are none of their data's, such as partial results
     cdef readonly EvictionOrder order  # of the replicas there; None where nothing was ever evicted, without a limit
     cdef bint spares(self, int64_t nbytes) noexcept
     cdef int find_spare(self, int64_t nbytes) except -2
@@ -77,9 +78,9 @@ cdef class Coherency:
     cpdef int free_all_spare(self) except -1
     cdef int settle_frees(self, Pool pool) except -1
     cdef bint evict(self, Pool pool, int64_t excess, EventSet freed) except -1
-    cdef Replica next_to_go(self, EvictionOrder order, list passed)
+    cdef Replica next_to_go(self, Pool pool, list passed)
     cdef int put_back(self, EvictionOrder order, list passed) except -1
-    cdef bint look_at_all(self, EvictionOrder order) except -1
+    cdef bint look_at_all(self, Pool pool) except -1
     cpdef bint stays_long(self, Version version, Replica replica) except -1
     cdef bint stays_now(self, Version version, Replica replica) except -1
     cpdef bint is_free_to_go(self, Version version, Replica replica) except -1

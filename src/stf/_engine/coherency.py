@@ -65,6 +65,9 @@ class Pool:
 
     Where there is no limit, some of it is `spare`: a replica of the same size takes it over, after its last use. The
     driver would need a tenth of a millisecond for 16 MiB that others used just now.
+
+    `partials` are the replicas that are none of their version's: partial results, and what a program alone uses. They
+    are kept here: a reduction takes its own out of the version while it folds them, and puts them back if that fails.
     """
 
     def __init__(self, place, limit=0):
@@ -81,6 +84,7 @@ class Pool:
         self.frees = 0
         self.evictions = 0
         self.tasks = 0
+        self.partials = {}
         self.order = EvictionOrder() if limit else None
 
     def live(self):
@@ -305,11 +309,16 @@ class Coherency:
         nbytes = replica.layout.nbytes
         replica.pins += 1
         try:
+            if not has_replica(outermost(data.version), replica):
+                pool.partials[replica] = None
             if pool.limit and pool.live() + nbytes > pool.limit:
                 self.make_room(pool, nbytes, data, slot)
             if pool.order is not None:
                 pool.order.reserve()  # now: what comes after the allocation must not fail
             self.allocate_now(data, replica, slot, pool)
+        except BaseException:
+            pool.partials.pop(replica, None)
+            raise
         finally:
             replica.pins -= 1
         pool.used += nbytes
@@ -449,7 +458,7 @@ class Coherency:
         passed: list = []
         try:
             while excess > 0:
-                replica: Replica = self.next_to_go(pool.order, passed)
+                replica: Replica = self.next_to_go(pool, passed)
                 if replica is None:
                     break
                 version: Version = cython.cast(Data, replica.data).version
@@ -473,8 +482,9 @@ class Coherency:
         passed.clear()
         return 0
 
-    def next_to_go(self, order, passed):
+    def next_to_go(self, pool, passed):
         """Return the replica that goes first; None if all stay. What stays for now alone is added to `passed`."""
+        order = pool.order
         looked_at_all: cython.bint = False
         spared: cython.longlong = self.spared
         while True:
@@ -484,7 +494,7 @@ class Coherency:
                     spared = 0
                     self.put_back(order, passed)
                     continue
-                if looked_at_all or not self.look_at_all(order):
+                if looked_at_all or not self.look_at_all(pool):
                     return None
                 looked_at_all = True
                 continue
@@ -501,12 +511,13 @@ class Coherency:
             else:
                 return replica
 
-    def look_at_all(self, order):
+    def look_at_all(self, pool):
         """Put back what was left out and could go by now; say whether there was any."""
+        order = pool.order
         found: cython.bint = False
         for item in order.members():
             replica: Replica = item
-            if order.key_at(replica.position) != STAYS or replica in order.partials:
+            if order.key_at(replica.position) != STAYS or replica in pool.partials:
                 continue
             version = version_of(replica)
             if (
@@ -563,25 +574,22 @@ class Coherency:
             order.add(replica, key_of(version, replica))
             order.note_use(replica)
         else:
-            order.add_partial(replica)
+            order.add(replica, STAYS)
         return 0
 
     def keep_order(self, pool: Pool):
         """Keep the order of a place from now on."""
         order = EvictionOrder()
         found: list = []
+        for item in pool.partials:
+            if cython.cast(Replica, item).has_memory():  # else it is being allocated, and taken in then
+                order.reserve()
+                order.add(item, STAYS)
         for item in self.data.values():
-            version = cython.cast(Data, item).version
-            while version is not None:
-                for partial in version.partials or ():
-                    if partial.replica.place == pool.place:
-                        order.reserve()
-                        order.add_partial(partial.replica)
-                for element in version.replicas if version.parent is None else ():
-                    replica: Replica = element
-                    if replica.place == pool.place and replica.has_memory() and not (replica.home or replica.adopted):
-                        found.append((replica.last_use, len(found), replica))
-                version = version.parent
+            for element in outermost(cython.cast(Data, item).version).replicas:
+                replica: Replica = element
+                if replica.place == pool.place and replica.has_memory() and not (replica.home or replica.adopted):
+                    found.append((replica.last_use, len(found), replica))
         found.sort()
         for _, _, element in found:
             order.reserve()
@@ -654,6 +662,8 @@ class Coherency:
             replica.state = INVALID
         if replica.position:
             pool.order.remove(replica)
+        if pool.partials:
+            pool.partials.pop(replica, None)
         if not (replica.awaits_result or replica.adopted):  # else bodies may ask it for its array still
             replica.address = 0
             replica.instance = None

@@ -15,12 +15,10 @@ cdef class EvictionOrder:
     cdef readonly Py_ssize_t room  # positions, a power of two; the first is never used
     cdef Py_ssize_t end  # the next position
     cdef readonly Py_ssize_t count  # replicas
-    cdef readonly dict partials  # those of them that are partial results: its keys
     cdef list recent  # replicas that were used since the last `settle`, the first one first; then None
     cdef int recent_count  # how many
     cdef int reserve(self) except -1
     cdef int add(self, Replica replica, int key) except -1
-    cdef int add_partial(self, Replica replica) except -1
     cdef int note_use(self, Replica replica) except -1
     cdef int settle(self) except -1
     cdef int move_to_end(self, Replica replica, int key) except -1

@@ -61,7 +61,6 @@ class EvictionOrder:
         self.room = LEAST_ROOM
         self.end = 1
         self.count = 0
-        self.partials = {}
         self.recent = [None] * MOST_RECENT
         self.recent_count = 0
 
@@ -87,12 +86,6 @@ class EvictionOrder:
         self.end += 1
         self.count += 1
         self.put(replica.position, key)
-        return 0
-
-    def add_partial(self, replica):
-        """Take in a partial result, which stays."""
-        self.add(replica, STAYS)
-        self.partials[replica] = None
         return 0
 
     def note_use(self, replica):
@@ -145,8 +138,6 @@ class EvictionOrder:
         replica.position = 0
         self.count -= 1
         self.put(position, STAYS)
-        if self.partials:
-            self.partials.pop(replica, None)
         return 0
 
     def put(self, position, key):
@@ -252,5 +243,5 @@ def version_of(replica: Replica):
 
 
 def has_replica(version: Version, replica: Replica):
-    """Return whether a replica is one of a version's, and no partial result."""
+    """Return whether a replica is one of a version's: no partial result, nor what a program alone uses."""
     return replica in version.replicas  # no replica is equal to another

@@ -72,18 +72,19 @@ def check_order(pool: Any) -> None:
     must(len(members) == pool.order.count, f"pool {pool.place} counts {pool.order.count} replicas of {len(members)}")
     positions = [replica.position for replica in members]
     must(0 not in positions and positions == sorted(positions), f"pool {pool.place} has positions {positions}")
-    uses = [replica.last_use for replica in members if replica not in pool.order.partials]
+    uses = [replica.last_use for replica in members if replica not in pool.partials]
     must(uses == sorted(uses), f"pool {pool.place} is not in the order of last use: {uses}")
 
 
 def check_key(coherency: Any, version: Any, replica: Any, is_partial: bool) -> None:
     """One replica with memory of ours: it takes part in the order of eviction, and no later than its state allows."""
-    order = coherency.pools[replica.place].order
+    pool = coherency.pools[replica.place]
+    order = pool.order
+    must((replica in pool.partials) == is_partial, f"{replica} is a partial result, or it is none")
     if order is None:
         must(replica.position == 0, f"{replica} has a position and its place has no order")
         return
     must(replica in order.members(), f"{replica} is not in the order of its place")
-    must((replica in order.partials) == is_partial, f"{replica} is a partial result, or it is none")
     key, most = order.key_at(replica.position), STAYS if is_partial else key_of(version, replica)
     is_left_out = key == STAYS and (replica.place == 0 or coherency.stays_long(version, replica))
     must(key <= most or is_left_out, f"{replica} has key {key} of eviction, and should have {most}")

@@ -232,7 +232,7 @@ def fold_at_rest(engine: EngineState):
     """Fold, on the host, partials on devices that no open task uses; the events of that, or None if there are none."""
     for item in engine.coherency.pools[1:]:
         pool: Pool = item
-        for partial in [] if pool.order is None else list(pool.order.partials):
+        for partial in list(pool.partials):
             data: Data = cython.cast(Replica, partial).data
             version: Version = data.version
             if version.partials is None or version.frozen or version.claims or version.accumulators:

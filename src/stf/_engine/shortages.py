@@ -49,7 +49,7 @@ def left_in(coherency: Any, pool: Any) -> tuple[list[Any], list[Any]]:
         version = replica.data.version
         while version.parent is not None:  # a recording has shadows of its replicas
             version = version.parent
-        if replica in pool.order.partials:
+        if replica in pool.partials:
             partials.append(replica)
         elif (
             replica.pins
