@@ -237,13 +237,17 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
         driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool)
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
-    if config.limit_blas and driver.max_workers > 1:
-        driver.library_threads = max((cores or 1) // driver.max_workers, 1)
-    if config.hostile is None:
-        return driver
-    from stf._drivers.wrappers.hostile import HostileDriver
+    try:
+        if config.limit_blas and driver.max_workers > 1:
+            driver.library_threads = max((cores or 1) // driver.max_workers, 1)
+        if config.hostile is None:
+            return driver
+        from stf._drivers.wrappers.hostile import HostileDriver
 
-    return HostileDriver(driver, config.hostile)
+        return HostileDriver(driver, config.hostile)
+    except BaseException:  # such as no memory: nobody else has the driver, to close it
+        driver.close()
+        raise
 
 
 def make_transport(cluster: Cluster, count: int) -> Any:
