@@ -774,12 +774,8 @@ class InterfaceCopy:
     """A copy between instances of a custom data interface, to be called when its lane gets there."""
 
     def __init__(self, data, source, target, outcome, site, failures):
-        self.data = data
-        self.source = source
-        self.target = target
-        self.outcome = outcome
-        self.site = site
-        self.failures = failures
+        self.data, self.source, self.target = data, source, target
+        self.outcome, self.site, self.failures = outcome, site, failures
 
     def __call__(self):
         try:
