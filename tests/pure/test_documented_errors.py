@@ -531,7 +531,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "ContextClosedError": lambda w: w.closed.submit_task(annotated, w.late),
     },
     "Task.start": {"TaskStateError": lambda w: in_task(w, w.ctx.task(w.x.rw()).start)},
-    "Task.get": {"TypeError": lambda w: in_task(w, lambda: w.ctx.task(w.y.read()).start().get(0, "int8"))},
+    "Task.get": {"TypeError": lambda w: in_task_itself(w, lambda task: task.get(0, "int8"))},
     "Task.result": {
         "TaskFailedError": lambda w: fail(w.x).result(),
         "TimeoutError": lambda w: waiting(w, lambda: increment.on("host")(w.x).result(0.001)),
