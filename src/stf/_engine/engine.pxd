@@ -32,3 +32,6 @@ cdef class Engine(EngineState):
     cdef Version claim(self, TaskCore task, Access use)
     cdef int unclaim(self, TaskCore task, int count) except -1
     cdef int provide_all(self, TaskCore task) except -1
+
+cdef bint is_missing(TaskCore task, Access use, Replica replica) except -1
+cdef int note_write(Engine engine, TaskCore task, Access use, Replica replica, int64_t event, Outcome outcome) except -1

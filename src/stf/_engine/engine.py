@@ -487,11 +487,7 @@ class Engine(EngineState):
             place: cython.int = affine if use.place == AFFINE else use.place
             task.remote |= place != affine
             replica = version.find(place)
-            if (
-                replica is None
-                or (use.mode & READ and replica.state == INVALID)
-                or (not replica.has_memory() and not adoption.may_wait(task, use, replica))
-            ):
+            if is_missing(task, use, replica):
                 missing = True
             else:
                 replica.pins += 1
@@ -605,21 +601,7 @@ class Engine(EngineState):
                     self.coherency.note_use(replica)
             if use.mode & WRITE:
                 wrote = True
-                version.set_writer(task.symbol, task.code, task.lasti, outcome)
-                version.claims = 0
-                if version.partials is not None:
-                    reductions.forget_partials(self, use.core)
-                if replica is not None:
-                    if version.own(replica):
-                        self.coherency.reorder(version)
-                    replica.ready.clear()
-                version.writers.clear()
-                version.writers.add(event)
-                version.readers.clear()
-                version.outcome = outcome
-                version.joined |= use.mode
-                if use.core.linked is not None:
-                    parts.note_write(self, task, use.core)
+                note_write(self, task, use, replica, event, outcome)
             elif use.mode & READ:
                 version.claims -= 1
                 if event != 0:
@@ -686,3 +668,31 @@ def outside_events_before(engine: Engine, task: TaskCore):
                     found = EventSet() if found is None else found
                     found.add(event)
     return found
+
+
+def is_missing(task: TaskCore, use: Access, replica: Replica):
+    """Return whether a task has to be given the replica of an access: an allocation, a copy, or both."""
+    if replica is None or (use.mode & READ and replica.state == INVALID):
+        return True
+    return not replica.has_memory() and not adoption.may_wait(task, use, replica)
+
+
+def note_write(engine: Engine, task: TaskCore, use: Access, replica: Replica, event, outcome: Outcome):
+    """Make a replica the only valid one of its data, and `event` their last write."""
+    version = use.core.version
+    version.set_writer(task.symbol, task.code, task.lasti, outcome)
+    version.claims = 0
+    if version.partials is not None:
+        reductions.forget_partials(engine, use.core)
+    if replica is not None:
+        if version.own(replica):
+            engine.coherency.reorder(version)
+        replica.ready.clear()
+    version.writers.clear()
+    version.writers.add(event)
+    version.readers.clear()
+    version.outcome = outcome
+    version.joined |= use.mode
+    if use.core.linked is not None:
+        parts.note_write(engine, task, use.core)
+    return 0

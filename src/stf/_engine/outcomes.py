@@ -10,12 +10,14 @@ from stf.errors import CaptureError, TaskFailedError
 def inherit(engine: EngineState, task: TaskCore, version: Version, data: Data):
     """Look at how the writing of an input went: unless it went well, look again before the task runs."""
     outcome = version.outcome
-    if outcome.failed() is not None and version.recover():
+    failure = outcome.failed()
+    if failure is not None and version.recover():
         outcome = version.outcome
-    if outcome is None or (outcome.failed() is None and not is_open(outcome)):
+        failure = None if outcome is None else outcome.failed()
+    if outcome is None or (failure is None and not is_open(outcome)):
         version.outcome = None
         return 0
-    if type(outcome) is Copied and outcome.failed() is None:
+    if type(outcome) is Copied and failure is None:
         outcome = outcome.before  # of copies the task needs those that make its replica: see `inherit_copies`
         if outcome is None or not is_open(outcome):
             return 0

@@ -33,6 +33,7 @@ cdef class EngineState:
     cdef public bint watches  # bodies: for STF_VALIDATE, or for values that are not finite
     cdef public bint wants_finite  # values: a task that makes others fails
     cdef public bint adopts  # arrays that bodies on the host return, as the memory of new data
+    cdef public bint has_results  # a task has returned new data, for which others may have to wait
     cdef public bint blocking  # STF_BLOCKING: each call waits for its task
     cdef public Scope scope  # the innermost one, where tasks are ordered
     cdef readonly Scope root_scope  # the outermost one, whose tasks run

@@ -27,6 +27,7 @@ class EngineState:
         self.failures = self.coherency.failures = []
         self.last_open = self.observer = self.next_uses = self.closed = self.arrays = self.window = None
         self.validate = self.watches = self.wants_finite = self.blocking = self.has_dropped = self.adopts = False
+        self.has_results = False
         self.gathering = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
         self.caches, self.kinds = (), KindCounts()
         self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0

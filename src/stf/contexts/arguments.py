@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -75,10 +74,11 @@ def wants_submit_threads(submit_threads: Any, spec: DeviceSpec, has_caller: bool
 
     Work on a caller's stream, or in a caller's graph, is given to CUDA in the thread of the caller.
     """
-    if not isinstance(submit_threads, (bool, np.bool_, NoneType)):
+    if submit_threads is None:
+        submit_threads = config.submit_threads
+    elif not isinstance(submit_threads, (bool, np.bool_)):
         raise TypeError(f"submit_threads is True or False, got {submit_threads!r}; workers= is a number of threads")
-    wanted = config.submit_threads if submit_threads is None else bool(submit_threads)
-    return wanted and spec.driver == "cuda" and spec.count > 1 and not has_caller
+    return bool(submit_threads) and spec.driver == "cuda" and spec.count > 1 and not has_caller
 
 
 def memory_bound(memory_limit: Any) -> int:

@@ -425,7 +425,7 @@ def access_on(access: Any, grid: Grid) -> Any:
 
 def bring_home(context: Any) -> None:
     """Refresh the wholes that users look at when a context has ended."""
-    for pieces in kept.get(context, ()):
+    for pieces in kept.get(context, ()) if kept else ():  # few contexts have any
         core = pieces.whole.core
         if core.write_back and not core.released and context.engine.cancelled is None:
             pieces.refresh_whole(None, core.home.place)

@@ -187,35 +187,42 @@ def first_difference(run: Run) -> Difference | None:
     written: set[str] = set()
     first: Difference | None = None
     for number in range(max(len(run.before), len(run.tasks))):
-        pair = [tasks[number] if number < len(tasks) else None for tasks in (run.before, run.tasks)]
-        names = ["the end of the program" if one is None else f"{one['task']} ({one['line']})" for one in pair]
-        one, other = pair
-        if one is None or other is None or (one["task"], one["line"]) != (other["task"], other["line"]):
-            if first is None:
-                told = one or other or {}
-                text = f"task number {number} is {names[0]} in one run, and {names[1]} in the other"
-                first = Difference("program", number, told, ("", ""), [text], 0)
-            return first
-        places = one["place"], other["place"]
-        if one.get("failed") != other.get("failed"):
-            how = ["failed" if told.get("failed") else "did not fail" for told in pair if told is not None]
-            text = f"task number {number}, {names[0]}, {how[0]} in one run, and {how[1]} in the other"
-            return first or Difference("program", number, one, places, [text], 0)
-        found = other.get("found", ())
-        looks = zip(one.get("read", ()), other.get("read", ()), strict=False)
-        reads = [before[0] for before, now in looks if before != now]
+        one, other = [tasks[number] if number < len(tasks) else {} for tasks in (run.before, run.tasks)]
+        broken = difference_of_programs(number, one, other)
+        if broken is not None:
+            return first or broken
+        found, reads = other.get("found", ()), inputs_that_differ(one, other)
         strange = [name for name in reads if name not in written]
-        bad = [name for name in reads if name in wrong]
-        if strange and first is None:
+        places = one["place"], other["place"]
+        if first is not None:
+            first.later += bool(found)
+        elif strange:
             first = Difference("input", number, one, places, strange, 0)
-        elif found and not bad and first is None:
+        elif found and wrong.isdisjoint(reads):
             first = Difference("task", number, one, places, found, 0)
-        elif found and first is not None:
-            first.later += 1
-        written |= set(one.get("written", ()))
-        wrong -= set(one.get("written", ()))
-        wrong |= {item.data for item in found}
+        now = set(one.get("written", ()))
+        written |= now
+        wrong = wrong - now | {item.data for item in found}
     return first
+
+
+def difference_of_programs(number: int, one: dict[str, Any], other: dict[str, Any]) -> Difference | None:
+    """Return how two runs differ in what they submitted, or in which tasks failed; an empty task is none."""
+    names = [f"{told['task']} ({told['line']})" if told else "the end of the program" for told in (one, other)]
+    if names[0] != names[1]:
+        text = f"task number {number} is {names[0]} in one run, and {names[1]} in the other"
+        return Difference("program", number, one or other, ("", ""), [text], 0)
+    if one.get("failed") == other.get("failed"):
+        return None
+    how = ["failed" if told.get("failed") else "did not fail" for told in (one, other)]
+    text = f"task number {number}, {names[0]}, {how[0]} in one run, and {how[1]} in the other"
+    return Difference("program", number, one, (one["place"], other["place"]), [text], 0)
+
+
+def inputs_that_differ(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return the names of the data that a task read, and whose content was another one."""
+    looks = zip(one.get("read", ()), other.get("read", ()), strict=False)
+    return [before[0] for before, now in looks if before != now]
 
 
 # -- the command ---------------------------------------------------------------------------------------------------

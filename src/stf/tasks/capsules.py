@@ -155,7 +155,7 @@ def offer_call(task: Any, function: Any, parameters: list[Any], kinds: Any, give
 
 def tell_unused(context: Any) -> None:
     """Log which capsules were asked for, and never written, now that the context ends."""
-    for one in wanted.pop(context, ()):
+    for one in wanted.pop(context, ()) if wanted else ():  # few contexts are asked for one
         what = one.name or getattr(one.code, "co_name", one.code)
         log.warning("no task '%s' was submitted after ctx.capsule asked for it: %s is not written", what, one.path)
 

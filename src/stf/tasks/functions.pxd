@@ -117,6 +117,7 @@ cdef class TaskFunction:
     cdef int check_variadic(self, list values) except -1
     cdef object without_mode(self, Parameter parameter, object value)
     cdef list put_arrays(self, Task task, list values, dict shapes, list argument_sources)
+    cdef object container(self, Task task, int first, int position, tuple shape, object lib, list argument_sources)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1
     cdef list written(self, list values)
     cdef int keep(self, list values) except -1

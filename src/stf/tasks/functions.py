@@ -191,6 +191,7 @@ class TaskFunction:
                     self.add_container([], parameter, value)  # which raises for what is no data
             layouts = self.results.layouts(self.symbol, self.parameters, given)
         engine = self.engine_of(context, given)
+        engine.has_results = True
         made: list = []
         for i in range(len(layouts)):
             core: Data = engine.new_data(layouts[i], None, False)
@@ -276,12 +277,12 @@ class TaskFunction:
         """Begin a task whose place is settled, and submit its body; one that `was_held` has the variables it reads."""
         body = None
         engine = cython.cast("Engine", task.engine)
-        if self.binds_late and shapes is None and engine.adopts:
-            task.binds_late = is_of_numpy(engine, task)
+        if engine.has_results:
+            task.binds_late = self.binds_late and shapes is None and engine.adopts and is_of_numpy(engine, task)
+            if has_open(task):
+                must_bind_late(engine, task, self.symbol)
         if engine.watches:
             capsules.offer_call(task, self, self.parameters, self.kinds, values[: self.given], len(values))
-        if has_open(task):
-            must_bind_late(engine, task, self.symbol)
         try:
             begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not was_held and not task.runs_in_call:
@@ -438,17 +439,18 @@ class TaskFunction:
         """Put the task's arrays in place of its data; return the positions of what is built when the body runs."""
         i: cython.int
         first: cython.int = 0
+        is_late: cython.bint
         late = None
         shared = library_of(task, self.library)
         engine = cython.cast("Engine", task.engine)
         for i in range(len(values)):
             parameter = cython.cast(Parameter, self.parameters[i])
+            is_late = False
             if parameter.mode:
                 lib = parameter.library or shared
                 if task.binds_late and (value := late_array(task, first, i >= self.given)) is not None:
                     first += 1
-                    if i < self.given:
-                        late = [i] if late is None else [*late, i]
+                    is_late = i < self.given
                 elif shapes is None or i not in shapes:
                     value = view_of(task, first, lib)
                     if argument_sources is not None and value is not TOKEN:
@@ -456,34 +458,35 @@ class TaskFunction:
                     first += 1
                     if value is TOKEN:
                         value = None
-                    elif type(value) is JAX_COPY:
-                        late = [i] if late is None else [*late, i]
-                elif shapes[i][0] == "plain":
-                    value = None
-                elif shapes[i][0] == "flat" and parameter.mode == READ and argument_sources is None and lib != "jax":
-                    count = shapes[i][2]
-                    value = views_between(task, first, count, lib, None)
-                    if shapes[i][1] is tuple:
-                        value = tuple(value)
-                    first += count
+                    is_late = type(value) is JAX_COPY
                 else:
-                    count = leaves(shapes[i])
-                    if parameter.mode != READ and (lib or engine.arrays) == "jax":
-                        refuse_container(self.symbol, parameter.name)
-                    libs = libraries(shapes[i], lib, parameter.library or self.library)
-                    value = Parts([view_of(task, first + k, libs[k]) for k in range(count)], shapes[i])
-                    if argument_sources is not None:
-                        argument_sources.extend(sources_of(task, first, count, libs, i))
-                    first += count
-                    late = [i] if late is None else [*late, i]
+                    value = self.container(task, first, i, shapes[i], lib, argument_sources)
+                    first += leaves(shapes[i])
+                    is_late = type(value) is Parts
                 values[i] = value
             elif parameter.kind == "random":
-                values[i], waits = draws.generator_at(engine.place(task.where), shared or engine.arrays, values[i])
-                if waits:
-                    late = [i] if late is None else [*late, i]
+                values[i], is_late = draws.generator_at(engine.place(task.where), shared or engine.arrays, values[i])
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = injected_value(parameter.kind, task)
+            if is_late:
+                late = [i] if late is None else [*late, i]
         return late
+
+    def container(self, task, first, position, shape, lib, argument_sources):
+        """Return the arrays of a container, or what makes it when the body runs."""
+        parameter: Parameter = self.parameters[position]
+        if shape[0] == "plain":
+            return None
+        if shape[0] == "flat" and parameter.mode == READ and argument_sources is None and lib != "jax":
+            found = views_between(task, first, shape[2], lib, None)
+            return tuple(found) if shape[1] is tuple else found
+        if parameter.mode != READ and (lib or task.engine.arrays) == "jax":
+            refuse_container(self.symbol, parameter.name)
+        count = leaves(shape)
+        libs = libraries(shape, lib, parameter.library or self.library)
+        if argument_sources is not None:
+            argument_sources.extend(sources_of(task, first, count, libs, position))
+        return Parts([view_of(task, first + k, libs[k]) for k in range(count)], shape)
 
     def run_plainly(self, engine, task, fn, values):
         """Run a body that is no more than a call, on the task's stream; see `running.run_now`."""
