@@ -13,10 +13,14 @@ import argparse
 import statistics
 import time
 
-import cupy as cp
 import numpy as np
 
 import stf
+
+try:
+    import cupy as cp
+except ImportError:
+    raise SystemExit("this compares ways to use a GPU, and needs one, with CuPy") from None
 
 try:
     import torch

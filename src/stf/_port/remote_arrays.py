@@ -43,12 +43,12 @@ class RemoteArray:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions it has."""
+        """Number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property

@@ -121,10 +121,14 @@ class PartitionedData(LogicalData):
         ...     print(x.parts[1].numpy())
         [3. 4.]
         """
-        if isinstance(data_place, CompositePlace):
-            window = self._window_at(data_place)
-            return super().read() if window is None else window.read(self._place_of_window())
-        return super().read(data_place)
+        return self._access("read", data_place)
+
+    def _access(self, verb: str, data_place: Any) -> Any:
+        """Return an access to the data, at a composite place to what lies under one address there."""
+        if not isinstance(data_place, CompositePlace):
+            return getattr(super(), verb)(data_place)
+        window = self._window_at(data_place)
+        return getattr(super(), verb)() if window is None else getattr(window, verb)(self._place_of_window())
 
     def write(self, data_place: Any = None) -> Any:
         """Return an access that overwrites; see `read`.
@@ -145,10 +149,7 @@ class PartitionedData(LogicalData):
         ...     print(x.parts[1].numpy())
         [2. 3.]
         """
-        if isinstance(data_place, CompositePlace):
-            window = self._window_at(data_place)
-            return super().write() if window is None else window.write(self._place_of_window())
-        return super().write(data_place)
+        return self._access("write", data_place)
 
     def rw(self, data_place: Any = None) -> Any:
         """Return an access that reads and writes; see `read`.
@@ -169,10 +170,7 @@ class PartitionedData(LogicalData):
         ...     print(x.numpy())
         [1. 1. 1. 1.]
         """
-        if isinstance(data_place, CompositePlace):
-            window = self._window_at(data_place)
-            return super().rw() if window is None else window.rw(self._place_of_window())
-        return super().rw(data_place)
+        return self._access("rw", data_place)
 
     def _window_at(self, place: Any) -> LogicalData | None:
         if place != self._pieces.place:

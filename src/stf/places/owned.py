@@ -152,7 +152,7 @@ class OwnedArray(Shown):
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called.
+        """True after `close`.
 
         Examples
         --------

@@ -60,7 +60,7 @@ class DataPlace(Shown):
 
     @property
     def allocation_is_stream_ordered(self) -> bool:
-        """Whether memory of `allocate` comes and goes in the order of a stream: that of a CUDA device.
+        """True if memory of `allocate` comes and goes in the order of a stream: that of a CUDA device.
 
         Examples
         --------

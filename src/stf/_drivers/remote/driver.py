@@ -455,7 +455,7 @@ class RemoteDriver(WrappingDriver):
         self.inner.call(stream, EndOfCopy(self, tag))
 
     def is_called_off(self, tag: int) -> bool:
-        """Whether a copy, whose turn has come, is not to be done."""
+        """Return whether a copy, whose turn has come, is not to be done."""
         keep = self.copies.get(tag)
         return keep is not None and len(keep) > 2 and not hasattr(keep[2], "arrive") and keep[2]() is not None
 
