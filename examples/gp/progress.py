@@ -39,9 +39,10 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(self, *exception) -> None:
-        if self._drawn and self._is_terminal:
-            self._file.write("\r\x1b[K")
+    def __exit__(self, kind, *exception) -> None:
+        if self._drawn:
+            done = f"{self._label}: {'stopped' if kind else 'done'} after {time.perf_counter() - self._start:.0f} s\n"
+            self._file.write("\r\x1b[K" if self._is_terminal else done)
             self._file.flush()
 
     def _draw(self, now: float) -> None:
