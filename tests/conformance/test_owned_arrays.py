@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -91,6 +93,39 @@ def test_memory_outlives_close_while_it_is_used(ctx):
     view = np.from_dlpack(host)
     host.close()
     assert view.sum() == 1000
+
+
+@pytest.mark.parametrize("view_of", [np.asarray, np.from_dlpack], ids=["array", "dlpack"])
+def test_views_keep_the_memory(view_of):
+    with data_place.host().allocate(10_000_000, float) as array:
+        array.copy_to_device(np.arange(1e7))
+        block = weakref.ref(array._block)
+        view = view_of(array)
+    part = view[-2:]
+    del array, view
+    gc.collect()
+    assert block() is not None
+    assert part.tolist() == [9_999_998, 9_999_999]
+    del part
+    gc.collect()
+    assert block() is None
+
+
+def test_memory_goes_at_the_end_of_the_block_if_nobody_has_a_view():
+    with data_place.host().allocate(8) as array:
+        block = weakref.ref(array._block)
+    assert block() is None
+
+
+def test_arrays_of_cuda_keep_the_memory():
+    if not ON_CUDA:
+        pytest.skip("memory without __cuda_array_interface__")
+    with data_place.device(0).allocate(8) as array:
+        block, interface = weakref.ref(array._block), array.__cuda_array_interface__
+    assert block().address == interface["data"][0]
+    del array
+    gc.collect()
+    assert block() is None
 
 
 def test_a_closed_array_is_refused(ctx):

@@ -1,8 +1,10 @@
 """Arrays in the memory of a place, outside of any context: `DataPlace.allocate`.
 
 The array and its memory are two objects. An `OwnedArray` is what the user holds; a `Block` (`stf.devices.blocks`) is
-the memory, and frees itself when nothing holds it. Logical data and DLPack's capsules hold the block, so it outlives
-`close` as long as they use it. What asks a closed array for its address is refused.
+the memory, and frees itself when nothing holds it. Logical data, buffers and DLPack's capsules hold the block, so it
+outlives `close` as long as they use it. Libraries that were told the address by an array interface hold the
+`OwnedArray`, as that protocol asks; so it keeps the block from then on, even when it is closed. What asks a closed
+array for its address is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class OwnedArray(Shown):
     16 [1 2 3 4]
     """
 
-    __slots__ = ("__weakref__", "_block", "data_place", "dtype", "shape")
+    __slots__ = ("__weakref__", "_block", "_lent", "data_place", "dtype", "shape")
     _shown = [
         "close",
         "copy_to_device",
@@ -69,6 +71,7 @@ class OwnedArray(Shown):
 
     def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any, place: Any) -> None:
         self._block: Block | None = block
+        self._lent: Block | None = None  # by an array interface: its users hold this object, and not the block
         self.shape, self.dtype, self.data_place = shape, dtype, place
 
     @staticmethod
@@ -194,11 +197,12 @@ class OwnedArray(Shown):
         return self._interface()
 
     def _interface(self) -> dict[str, Any]:
+        self._lent = self._live()
         found = {
             "version": 3,
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self._live().address, False),
+            "data": (self._lent.address, False),
             "strides": None,
         }
         return found if self.dtype.fields is None else {**found, "descr": self.dtype.descr}
@@ -295,13 +299,14 @@ class OwnedArray(Shown):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self, stream: Any = None) -> None:
-        """Free the memory; logical data and arrays by DLPack keep it as long as they need it.
+        """Free the memory; logical data and arrays of other libraries over it keep it as long as they need it.
+
+        After ``np.asarray`` or ``cupy.asarray`` of it, the memory goes with this object and all such arrays.
 
         Parameters
         ----------
         stream : int or object with ``__cuda_stream__``, optional
-            Stream in whose order it goes, in place of that of `DataPlace.allocate`. Other arrays over
-            ``__cuda_array_interface__`` are not known here: nothing may use them after that.
+            Stream in whose order it goes, in place of that of `DataPlace.allocate`.
 
         Examples
         --------
