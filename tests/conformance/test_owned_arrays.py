@@ -147,6 +147,22 @@ def test_a_closed_array_is_refused(ctx):
             use()
 
 
+@pytest.mark.parametrize(
+    "dtype, values",
+    [
+        ("int32", [1, 2]),
+        ("float32", [1.5, 2]),
+        ("complex64", [1, 2j]),
+        ("uint64", [(1 << 63) + 1, 1]),
+        ("bool", [True, 0 > 1]),
+    ],
+)
+def test_lists_take_the_type_of_the_array(dtype, values):
+    array = data_place.device(0).allocate(2, dtype)
+    array.copy_to_device(values)
+    assert array.copy_to_host().tolist() == values
+
+
 def test_what_is_refused():
     place = data_place.host()
     with pytest.raises(TypeError, match="needs a dtype"):
@@ -169,6 +185,16 @@ def test_what_is_refused():
         array.copy_to_device([1, 2, 3])
     with pytest.raises(ValueError, match="astype"):
         array.copy_to_device(np.array([1.5, 2.5]))
+    for values in ([1.5, 2.7], (1, 2.5), [1, 2j], np.array([1, 2]), [1, None], ["a", "b"]):
+        with pytest.raises(ValueError, match="the array for <array int32"):
+            array.copy_to_device(values)
+    with pytest.raises(OverflowError, match="goes from -2147483648"):
+        array.copy_to_device([1, 1 << 31])
+    masked = np.ma.masked_array([1, 2], [False, True], "int32")
+    with pytest.raises(ValueError, match="has a mask"):
+        array.copy_to_device(masked)
+    with pytest.raises(TypeError, match="has a mask"):
+        stf.OwnedArray.from_host(masked, place)
     if ON_CUDA:
         with pytest.raises(stf.PlaceError, match="not on this machine"):
             data_place.device(77).allocate(1)

@@ -23,6 +23,7 @@ from stf.interop import dlpack
 from stf.interop.cuda_arrays import make_wait
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
+from stf.interop.results import check_value, must_have_no_mask
 from stf.interop.streams import pointer_of
 from stf.places.evaluation import PAGE, runs_of_pages
 from stf.places.partition import as_dims, part_of, positions_of
@@ -90,13 +91,14 @@ class OwnedArray(Shown):
         Raises
         ------
         PlaceError, TypeError
-            As of `DataPlace.allocate`.
+            As of `DataPlace.allocate`; also for an array with a mask.
 
         Examples
         --------
         >>> stf.OwnedArray.from_host([[1, 2], [3, 4]], stf.data_place.host()).shape
         (2, 2)
         """
+        must_have_no_mask(array, "the array for OwnedArray.from_host")
         source = np.ascontiguousarray(array).reshape(np.shape(array))
         made: OwnedArray = place.allocate(source.shape, source.dtype, stream)
         made.copy_to_device(source)
@@ -273,7 +275,9 @@ class OwnedArray(Shown):
         Raises
         ------
         ValueError
-            It has another shape, or NumPy does not cast its dtype safely to this one.
+            It has another shape, its values do not fit without loss, as those that a task returns, or it has a mask.
+        OverflowError
+            A list has a number that is out of the range of the dtype.
         AccessError
             The array was closed.
 
@@ -285,13 +289,14 @@ class OwnedArray(Shown):
         [1, 2]
         """
         block = self._live()
-        given = np.asarray(array)
-        if given.shape != self.shape:
-            raise ValueError(f"{self!r} takes an array of its shape, got shape {given.shape}; reshape it")
-        if not isinstance(array, (list, tuple)) and not np.can_cast(given.dtype, self.dtype):
-            raise ValueError(
-                f"{self!r} takes no {given.dtype}, which it may not hold; use array.astype({self.dtype.str!r})"
-            )
+        try:
+            must_have_no_mask(array, f"the array for {self!r}")
+            shape = np.shape(array)
+            if shape != self.shape:
+                raise ValueError(f"{self!r} takes an array of its shape, got shape {shape}; reshape it")
+            check_value(array, self.dtype, f"the array for {self!r}")
+        except TypeError as error:
+            raise ValueError(str(error)) from None
         source = np.ascontiguousarray(np.array(array, self.dtype))
         if self.nbytes:
             block.copy(block.address, source.ctypes.data, self.nbytes, block.stream)
