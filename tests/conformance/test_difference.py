@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf.tasks import comparing
 
 WRONG = "cpu:2"
 
@@ -137,6 +138,102 @@ def test_nans_agree():
 
     (one,) = stf.diff(program, A, B).found
     assert (one.position, one.differing, one.ulp) == ((1,), 1, np.inf)
+
+
+def one_of(dtype, values):
+    """Return a program whose task writes the first value in one run, and the second in the other."""
+
+    def program(ctx):
+        x = ctx.logical_data(np.zeros(1, dtype), name="x")
+
+        @stf.task
+        def put(x: stf.Write):
+            x[...] = values[len(ctx.devices) - 1]
+
+        put(x)
+
+    return program
+
+
+INF, NAN = float("inf"), float("nan")
+TINY = np.finfo(np.longdouble).eps
+
+
+@pytest.mark.parametrize("options", [{}, {"rtol": 1e-30}, {"rtol": 0.5, "atol": 2.0}], ids=["exact", "close", "far"])
+@pytest.mark.parametrize(
+    "dtype, values, is_far",
+    [
+        *((np.int64, (2**62, 2**62 + 1), False), (np.uint64, (2**63, 2**63 + 1), False)),
+        *((np.int64, (-(2**63), 2**63 - 1), True), (np.uint64, (0, 2**64 - 1), True), (np.uint8, (0, 255), True)),
+        *((np.float64, (INF, -INF), True), (np.float64, (INF, 1.0), True), (np.float32, (NAN, INF), True)),
+        *((np.complex128, (complex(NAN, 1), complex(NAN, 2)), True), (np.complex64, (complex(1, INF), 1), True)),
+        *((np.longdouble, (np.longdouble(1), 1 + TINY), False), (np.float64, (1e308, -1e308), True)),
+        (np.complex128, (complex(1.5e308, 1.5e308), complex(-1.5e308, 1.5e308)), True),
+    ],
+)
+def test_values_are_compared_in_their_own_precision(dtype, values, is_far, options):
+    agrees = options.get("atol") == 2.0 and not is_far
+    for pair in (values, values[::-1]):
+        found = stf.diff(one_of(dtype, pair), A, B, **options)
+        assert (found is None) is agrees
+
+
+def test_tolerances_are_of_the_larger_value():
+    for pair in ((1.0, 2.0), (2.0, 1.0)):
+        assert stf.diff(one_of(float, pair), A, B, rtol=0.5) is None
+        assert stf.diff(one_of(float, pair), A, B, rtol=0.49).found[0].differing == 1
+
+
+def test_checksums_leave_out_what_is_no_number():
+    one, other = np.ones(3, np.longdouble), np.ones(3, np.longdouble)
+    if np.finfo(np.longdouble).nmant == 63:
+        other.view(np.uint8)[10:16] = 7
+    assert comparing.checksum(one) == comparing.checksum(other)
+
+
+@pytest.mark.parametrize("kinds", [("i4", "f4"), ("f8", "i8")])
+def test_results_of_other_types_differ(kinds):
+    def program(ctx):
+        kind = kinds[len(ctx.devices) - 1]
+
+        @stf.task
+        def made(x: stf.Read) -> stf.New:
+            return np.zeros(2, kind)
+
+        made(ctx.logical_data(np.ones(1)))
+
+    (one,) = stf.diff(program, A, B).found
+    assert (one.one, one.other) == tuple(f"{np.dtype(kind)} (2,)" for kind in kinds)
+
+
+def test_tasks_that_return_data():
+    @stf.task
+    def selected(x: stf.Read) -> stf.New:
+        return x[x > 1]
+
+    @stf.task
+    def more(x: stf.Read, by) -> stf.Like["x"]:  # noqa: F821, UP037
+        return x + by
+
+    def program(ctx, by=0.0):
+        x = ctx.logical_data(np.arange(4.0), name="x")
+        y = more(more(x, 1.0), by * len(ctx.devices))
+        selected(y)
+
+    for options in (B, {"devices": "cpu:2", "hostile": 3}, {"devices": "cpu", "validate": True}):
+        assert stf.diff(program, A, options) is None
+    assert stf.diff(program, A, B, 1.0).task == "'more'"
+
+
+def test_who_gets_a_context():
+    seen = []
+    assert stf.diff(lambda anything: seen.append(type(anything)), A, B) is None
+    assert stf.diff(lambda c, n: seen.append((type(c), n)), A, B, 3) is None
+    assert stf.diff(lambda n: seen.append(n), A, B, 3) is None
+    assert stf.diff(lambda n=5: seen.append(n), A, B) is None
+    assert seen[::2] == seen[1::2] == [stf.Context, (stf.Context, 3), 3, 5]
+    with pytest.raises(TypeError, match=r"it takes 3: c, n, m. Write stf.diff\(program, a, b, n, m\)"):
+        stf.diff(lambda c, n, m: None, A, B)
 
 
 def test_on_this_driver(ctx_factory):

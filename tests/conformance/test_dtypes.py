@@ -42,7 +42,7 @@ def test_narrow_floats_go_everywhere(ctx, ml_dtypes, name):
 def test_what_is_waited_for_is_what_numpy_has(ctx, name, shape):
     """Of any type and size, looked at once or again; the result is one's own."""
     expected = np.full(shape, 1 if name == "?" else 7, name)
-    lX = ctx.logical_data_full(shape, 3, name)
+    lX = ctx.logical_data_full(shape, True if name == "?" else 3, name)
     for _ in range(2):
         with ctx.task(lX.write()) as t:
             t.arrays()[0][...] = expected[()] if shape == () else expected.flat[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -93,6 +95,39 @@ def test_memory_outlives_close_while_it_is_used(ctx):
     assert view.sum() == 1000
 
 
+@pytest.mark.parametrize("view_of", [np.asarray, np.from_dlpack], ids=["array", "dlpack"])
+def test_views_keep_the_memory(view_of):
+    with data_place.host().allocate(10_000_000, float) as array:
+        array.copy_to_device(np.arange(1e7))
+        block = weakref.ref(array._block)
+        view = view_of(array)
+    part = view[-2:]
+    del array, view
+    gc.collect()
+    assert block() is not None
+    assert part.tolist() == [9_999_998, 9_999_999]
+    del part
+    gc.collect()
+    assert block() is None
+
+
+def test_memory_goes_at_the_end_of_the_block_if_nobody_has_a_view():
+    with data_place.host().allocate(8) as array:
+        block = weakref.ref(array._block)
+    assert block() is None
+
+
+def test_arrays_of_cuda_keep_the_memory():
+    if not ON_CUDA:
+        pytest.skip("memory without __cuda_array_interface__")
+    with data_place.device(0).allocate(8) as array:
+        block, interface = weakref.ref(array._block), array.__cuda_array_interface__
+    assert block().address == interface["data"][0]
+    del array
+    gc.collect()
+    assert block() is None
+
+
 def test_a_closed_array_is_refused(ctx):
     with data_place.device(0).allocate(8) as array:
         assert not array.is_closed
@@ -110,6 +145,22 @@ def test_a_closed_array_is_refused(ctx):
     for use in uses:
         with pytest.raises(stf.AccessError, match="closed"):
             use()
+
+
+@pytest.mark.parametrize(
+    "dtype, values",
+    [
+        ("int32", [1, 2]),
+        ("float32", [1.5, 2]),
+        ("complex64", [1, 2j]),
+        ("uint64", [(1 << 63) + 1, 1]),
+        ("bool", [True, 0 > 1]),
+    ],
+)
+def test_lists_take_the_type_of_the_array(dtype, values):
+    array = data_place.device(0).allocate(2, dtype)
+    array.copy_to_device(values)
+    assert array.copy_to_host().tolist() == values
 
 
 def test_what_is_refused():
@@ -134,6 +185,16 @@ def test_what_is_refused():
         array.copy_to_device([1, 2, 3])
     with pytest.raises(ValueError, match="astype"):
         array.copy_to_device(np.array([1.5, 2.5]))
+    for values in ([1.5, 2.7], (1, 2.5), [1, 2j], np.array([1, 2]), [1, None], ["a", "b"]):
+        with pytest.raises(ValueError, match="the array for <array int32"):
+            array.copy_to_device(values)
+    with pytest.raises(OverflowError, match="goes from -2147483648"):
+        array.copy_to_device([1, 1 << 31])
+    masked = np.ma.masked_array([1, 2], [False, True], "int32")
+    with pytest.raises(ValueError, match="has a mask"):
+        array.copy_to_device(masked)
+    with pytest.raises(TypeError, match="has a mask"):
+        stf.OwnedArray.from_host(masked, place)
     if ON_CUDA:
         with pytest.raises(stf.PlaceError, match="not on this machine"):
             data_place.device(77).allocate(1)

@@ -132,6 +132,57 @@ def test_kernels_have_the_numbers_of_fills():
             assert (x.numpy() == y.numpy()).all(), shape
 
 
+def by_name(i, x, g):
+    u = g.uniform
+    x[i] = u(i) - u(i)
+
+
+def by_another_name(i, x, g):
+    u = g.uniform
+    v = u
+    x[i] = v(i) - g.uniform(i)
+
+
+def by_pair(i, x, g):
+    u, n = g.uniform, g.normal
+    x[i] = n(i) - u(i) - n(i)
+
+
+def by_generator(i, x, g):
+    h = g
+    x[i] = h.uniform(i) - g.uniform(i)
+
+
+def by_choice(i, x, g):
+    u = g.uniform if i > 2 else g.normal
+    x[i] = u(i) - g.normal(i)
+
+
+def by_loop(i, x, g):
+    u = g.uniform
+    x[i] = 0.0
+    for _ in range(3):
+        x[i] += u(i)
+
+
+def by_function(i, x, g):
+    def draw():
+        return g.uniform(i)
+
+    x[i] = draw() - draw()
+
+
+def by_lambda(i, x, g):
+    u = g.uniform
+    draw = lambda: u(i)  # noqa: E731
+    x[i] = draw() - draw()
+
+
+def by_numbers(i, x, g):
+    u, n = g.uniform, g.normal
+    x[i] = u(i, 0) - u(i, 1) + n(i)
+
+
 def test_draws_of_an_element(ctx, loop):
     pytest.importorskip("numba")
     x, y = ctx.logical_data_empty(200), ctx.logical_data_empty(200)
@@ -151,6 +202,14 @@ def test_draws_of_an_element(ctx, loop):
             x[i] = g.uniform(i) + g.uniform(i)
 
         loop(x.shape, x.write(), rng)(twice)
+    for body in (by_name, by_another_name, by_pair, by_generator, by_choice, by_loop):
+        with pytest.raises(TypeError, match=r"calls g.(uniform|normal) several times for an element in line \d+"):
+            loop(x.shape, x.write(), rng)(body)
+    for body in (by_function, by_lambda):
+        with pytest.raises(TypeError, match=r"calls g.uniform in a function inside of it .*: g.uniform\(i, k\)"):
+            loop(x.shape, x.write(), rng)(body)
+    loop(x.shape, x.write(), rng)(by_numbers)
+    assert len(np.unique(x.numpy())) == 200
     with pytest.raises(TypeError, match="several times"):
 
         def looped(i, x, g):

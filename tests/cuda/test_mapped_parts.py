@@ -144,3 +144,20 @@ def test_a_cooperative_launch_that_does_not_fit():
         with pytest.raises(ValueError, match="launch fewer or smaller blocks"):
             ctx.launch_kernel(kernel, (most + 1, 32), x.rw())
         assert ctx.wait(x)[0] == 0
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+@pytest.mark.parametrize("kind", ["device", "managed"])
+def test_arrays_of_other_libraries_outlive_close(library, kind):
+    cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")
+    where = stf.data_place.device(0) if kind == "device" else stf.data_place.managed()
+    with stf.OwnedArray.from_host(np.arange(1e6), where) as array:
+        if kind == "managed":
+            view = np.asarray(array)
+        else:
+            view = cupy.asarray(array) if library == "cupy" else torch.as_tensor(array, device="cuda:0")
+    del array
+    others = [stf.OwnedArray.from_host(np.full(1_000_000, -1.0), where) for _ in range(4)]  # in freed memory
+    assert float(view[-1]) == 999_999.0
+    assert float(view.sum()) == np.arange(1e6).sum()
+    assert [float(one.copy_to_host()[-1]) for one in others] == [-1.0] * 4

@@ -734,6 +734,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "OwnedArray.copy_to_device": {
         "AccessError": lambda w: closed_array().copy_to_device([1]),
         "ValueError": lambda w: stf.data_place.host().allocate(2).copy_to_device([1]),
+        "OverflowError": lambda w: stf.data_place.host().allocate(1).copy_to_device([300]),
     },
     "ExecPlace.attributes": {"PlaceError": lambda w: w.ctx.devices.attributes},
     "PartitionedData.read": {

@@ -366,7 +366,7 @@ class Context(Shown, ContextCore):
         if not engine.validate and caller is None:
             for pool in engine.coherency.pools:
                 pool.most_spare = MOST_SPARE
-        engine.adopts = driver.adopts and not bound and not watches and caller is None
+        engine.adopts = driver.adopts and not bound and caller is None
         engine.blocking = config.blocking and not (caller is not None and caller.captured)
         several = spec.driver == "cuda" and spec.count > 1
         self.attach(engine, 1 if spec.count else 0, spec.codes, devices_module().current_ordinal if several else None)

@@ -154,7 +154,7 @@ def logical_data_full(
     Raises
     ------
     TypeError
-        An extent is no integer, or `dtype` holds Python objects.
+        An extent is no integer, or `dtype` holds Python objects, or does not hold `fill_value` without loss.
     ValueError
         An extent is negative.
     OverflowError

@@ -14,8 +14,9 @@ from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.data.partitioned import DataPart, PartitionedData
 from stf.interop.cuda_arrays import BITS
-from stf.interop.dtypes import carrier, is_narrow
+from stf.interop.dtypes import carrier, dtype_of, is_narrow
 from stf.interop.known_arrays import describe_numpy
+from stf.interop.results import check_value, converts, kind_of_number, must_have_no_mask
 from stf.places.places import CompositePlace, DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.checks import check_array, task_of_kind
@@ -34,7 +35,8 @@ def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
     Raises
     ------
     TypeError
-        ``src`` or ``dst`` is no logical data, or a token.
+        ``src`` or ``dst`` is no logical data, or a token. Or the dtype of ``dst`` is of a lower kind than that of
+        ``src``, such as integers for floats; it may be a narrower one of the same kind.
     ValueError
         Their shapes differ.
     AccessError
@@ -70,6 +72,8 @@ def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
 
 
 def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> Task:
+    for source, target in zip(sources, targets, strict=True):
+        must_convert(source, target)
     accesses = [source.read() for source in sources] + [target.write() for target in targets]
     task = task_of_kind(context, "copy", accesses, "copy", place)
     settle(task)
@@ -79,6 +83,18 @@ def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], pl
     else:
         task.run_queued(copy_into, ())
     return task
+
+
+def must_convert(source: Any, target: Any) -> None:
+    """Raise TypeError if a copy would drop what is after the point, a sign or an imaginary part."""
+    given, wanted = source.dtype, target.dtype
+    if converts(wanted, given):
+        return
+    how = "np.rint(x)" if given.kind == "f" and wanted.kind in "iu" else "x.real" if given.kind == "c" else "x"
+    raise TypeError(
+        f"cannot copy {source!r} to {target!r} without loss: {wanted} does not hold all values of {given}; convert "
+        f"them in a task, `y[...] = {how}.astype(y.dtype)`, or use data of {given}"
+    )
 
 
 def are_alike(src: Any, dst: Any) -> bool:
@@ -109,7 +125,8 @@ def fill(context: ContextCore, data: LogicalData, value: Any) -> Task | Tasks:
     Raises
     ------
     TypeError
-        It is no logical data, or a token.
+        It is no logical data, or a token. Or the dtype does not take `value` without loss, as in what a task returns:
+        it takes no floats for integers.
     ValueError
         `value` does not broadcast to the shape, or is nothing that the dtype holds.
     OverflowError
@@ -163,7 +180,7 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
     task = task_of_kind(context, "fill", [data.write(where)], "fill", place)
     settle(task)
     if is_param:
-        task.run_queued(fill_with, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
+        task.run_queued(fill_with_number, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
     elif is_native(context, task, [data]) and (where is None or where.kind != "host"):
         task.run_native(functools.partial(fill_replica, values=values))
     elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
@@ -259,13 +276,15 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
 def content_of(value: Any, data: LogicalData) -> np.ndarray:
     """Return what a data is filled with, as an array of its own of that dtype."""
     try:
+        must_have_no_mask(value, "the value")
         asked = np.asarray(value)
         if asked.dtype.kind in "US" and data.dtype.kind not in "USM":
             raise ValueError("it is text")
         if asked.dtype.hasobject and any(each is None for each in asked.flat):
             raise TypeError("None is no number; np.nan is one for what is missing")
+        must_hold(value, asked, data.dtype)
         values = np.array(value, data.dtype)  # which the caller may change
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise type(error)(f"{data!r} is filled with what its dtype can hold, got {value!r}: {error}") from None
     try:
         if values.ndim:
@@ -273,6 +292,23 @@ def content_of(value: Any, data: LogicalData) -> np.ndarray:
     except ValueError:
         raise ValueError(f"{data!r} is filled with what broadcasts to its shape, got shape {values.shape}") from None
     return values
+
+
+def must_hold(value: Any, asked: Any, dtype: np.dtype[Any]) -> None:
+    """Raise unless a dtype of numbers takes what data are filled with, as it takes what a task returns.
+
+    The value is known, so single integers of a library count as Python's. Truth values may be given as 0 and 1.
+    """
+    if dtype.kind not in "biufc" and not is_narrow(dtype):
+        return
+    if asked.ndim == 0 and asked.dtype.kind in "iu":
+        number = int(asked)
+        value = bool(number) if dtype.kind == "b" and number in (0, 1) else number
+    if asked.dtype.hasobject and kind_of_number(value) is None and not isinstance(value, (list, tuple)):
+        if dtype.kind in "biu" and (asked != asked.astype(dtype)).any():  # fractions and their like
+            raise TypeError(f"{dtype} does not hold it; round it")
+        return
+    check_value(value, dtype, "the value")
 
 
 def check_equal_parts(src: Any, dst: Any) -> None:
@@ -319,6 +355,13 @@ def staged(replica: Any, values: Any) -> Replica:
     source.address = describe_numpy(content, False).address
     source.owner = content
     return source
+
+
+def fill_with_number(target: Any, value: Any) -> None:
+    """Body of `Context.fill` with a parameter, whose value is known when it runs."""
+    dtype = dtype_of(target.dtype)
+    must_hold(value, np.asarray(value), dtype)
+    target[...] = value
 
 
 def fill_with(target: Any, value: Any) -> None:

@@ -130,7 +130,7 @@ def store(value: Any, target: Any, name: str, position: int) -> None:
         store_on_device(value, target, name, position)
         return
     check_result(value, target.shape, target.dtype, name, position)
-    array = np.asarray(value)
+    array = np.asarray(value, target.dtype if isinstance(value, list) else None)
     if not np.shares_memory(array, target) or array.__array_interface__ != target.__array_interface__:
         target[...] = array
 

@@ -79,7 +79,7 @@ class JaxCopy:
         except TypeError as error:
             raise TypeError(f"{error}{hint_of(layout.dtype)}") from None
         if isinstance(self.memory, np.ndarray):
-            self.memory[...] = np.asarray(value)
+            self.memory[...] = np.asarray(value, layout.dtype if isinstance(value, list) else None)
         elif layout.nbytes:
             self.store_on_device(value)
 

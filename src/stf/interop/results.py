@@ -1,8 +1,11 @@
-"""What a body may return for an array that it writes: one rule for every library.
+"""What may be stored in an array: one rule for every library, for what a body returns, for fills and for copies.
 
 It is what NumPy's ``y[...] = value`` does without loss: dtypes that cast safely, shapes that broadcast. Numbers of
-Python have no dtype, so they take that of the array; integers must be in its range. So do single floating numbers of a
-library, since NumPy's are Python's own as well. Everything else is refused, also where NumPy would wrap or round.
+Python have no dtype, so they take that of the array, in lists too; integers must be in its range. So do single floating
+numbers of a library, since NumPy's are Python's own as well. Everything else is refused, also where NumPy would wrap,
+round or drop a mask.
+
+Copies from one logical data to another may round, since the user chose both dtypes: `converts`.
 """
 
 from __future__ import annotations
@@ -12,9 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from stf.interop.dtypes import dtype_of
+from stf.interop.dtypes import dtype_of, is_narrow
 
-__all__ = ["check_number", "check_result", "holds", "is_too_large", "kind_of_number"]
+__all__ = [
+    "check_number",
+    "check_result",
+    "check_value",
+    "converts",
+    "holds",
+    "is_too_large",
+    "kind_of_number",
+    "must_have_no_mask",
+]
 
 NUMBERS = {bool: "b", int: "i", float: "f", complex: "c"}  # float64 and complex128 of NumPy are some of these
 TAKERS = {"b": "?biufcO", "i": "iufcO", "f": "fcO", "c": "cO"}  # kinds of dtypes that take them; V: ml_dtypes' floats
@@ -32,27 +44,67 @@ def check_result(value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], task:
     ValueError
         Its shape does not broadcast.
     """
+    check_value(value, dtype, f"result {position} of task '{task}'", shape)
+
+
+def check_value(value: Any, dtype: np.dtype[Any], label: str, shape: tuple[int, ...] | None = None) -> None:
+    """Raise as `check_result` unless an array of a dtype, and of a shape if it is given, takes a value without loss."""
     kind = kind_of_number(value)
-    label = f"result {position} of task '{task}'"
     if kind is not None:
         check_number(value, kind, dtype, label)
         return
-    if isinstance(value, list):
-        value = np.asarray(value)
-        if value.dtype.kind in "iu" and value.size and dtype.kind in "iu":
-            check_number(int(value.min()), "i", dtype, label)
-            check_number(int(value.max()), "i", dtype, label)
-            return check_shape(value.shape, shape, label)
+    if type(value) is not np.ndarray:
+        must_have_no_mask(value, label)
+    if isinstance(value, (list, tuple)):
+        numbers = np.asarray(value)
+        if (
+            numbers.dtype.kind == "f" and dtype.kind in "iu"
+        ):  # NumPy rounds large integers, which it finds beside others
+            numbers = np.asarray(value, object)
+        if shape is not None:
+            check_shape(numbers.shape, shape, label)
+        check_numbers(numbers, dtype, label)
+        return
     given = getattr(value, "dtype", None)
     given = np.asarray(value).dtype if given is None else dtype_of(given)
     extents = tuple(getattr(value, "shape", ()))
-    check_shape(extents, shape, label)
+    if shape is not None:
+        check_shape(extents, shape, label)
     if not holds(dtype, given, extents):
         raise TypeError(
             f"{label} has dtype {given}, its data has {dtype}, which does not hold all of its values; convert it with "
             "astype (with to, if it is a tensor)"
         )
-    return None
+
+
+def must_have_no_mask(value: Any, label: str) -> None:
+    """Raise TypeError for a masked array, or a list with some: arrays would get what is under the mask."""
+    parts = value if isinstance(value, (list, tuple)) else (value,)
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise TypeError(
+            f"{label} has a mask, which its data cannot have; give x.filled(value), or x.data and x.mask as data of "
+            "their own"
+        )
+
+
+def check_numbers(numbers: np.ndarray[Any, Any], dtype: np.dtype[Any], label: str) -> None:
+    """Raise unless a dtype takes all numbers of a list, which NumPy has made an array of."""
+    kind = numbers.dtype.kind
+    if numbers.size == 0 or kind == "O" or kind not in "biufc":
+        for one in numbers.flat:
+            check_value(one, dtype, label)
+        return
+    if kind == "c":
+        finite = numbers[np.isfinite(numbers)]
+        chosen = [finite[np.argmax(np.abs(part))] for part in (finite.real, finite.imag)] if finite.size else []
+        chosen = chosen or [numbers.flat[0]]
+    elif kind == "f":
+        finite = numbers[np.isfinite(numbers)]
+        chosen = [finite[np.argmax(np.abs(finite))] if finite.size else numbers.flat[0]]
+    else:
+        chosen = [numbers.min(), numbers.max()]
+    for one in chosen:
+        check_number(one.item(), "i" if kind == "u" else kind, dtype, label)
 
 
 def kind_of_number(value: Any) -> str | None:
@@ -62,8 +114,18 @@ def kind_of_number(value: Any) -> str | None:
 
 def holds(dtype: np.dtype[Any], given: np.dtype[Any], extents: tuple[int, ...] = ()) -> bool:
     """Return whether a dtype takes an array of another without loss, or one floating number, which may be rounded."""
-    rule: Any = "same_kind" if not extents and given.kind in "fcV" else "safe"
-    return given == dtype or bool(np.can_cast(given, dtype, rule))
+    if not extents and given.kind in "fcV":
+        return converts(dtype, given)
+    return given == dtype or bool(np.can_cast(given, dtype, "safe"))
+
+
+def converts(dtype: np.dtype[Any], given: np.dtype[Any]) -> bool:
+    """Return whether a dtype takes values of another of the same kind or a lower one, which may be rounded.
+
+    The floats of ml_dtypes count as floats; NumPy would take them for any kind, and drop imaginary parts.
+    """
+    source, target = (np.dtype(np.float16) if is_narrow(kind) else kind for kind in (given, dtype))
+    return given == dtype or bool(np.can_cast(source, target, "same_kind"))
 
 
 def check_number(value: Any, kind: str, dtype: np.dtype[Any], label: str) -> None:

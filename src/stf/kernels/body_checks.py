@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -220,22 +220,65 @@ def uses_of(code: types.CodeType) -> Iterator[tuple[str, str, int]]:
 
 def must_draw_once(body: types.FunctionType, generators: tuple[str, ...], where: str) -> None:
     """Raise TypeError if a body draws two numbers for an element, and does not say which: both would be the same."""
-    seen: set[tuple[str, str]] = set()
     steps = facts_of(body.__code__).steps
     back = [(step.name, step.offset) for step in steps if step.does == "jump" and isinstance(step.name, int)]
+    names = generators_by_name(steps, generators)
+    methods: dict[str, set[tuple[str, str]]] = {}  # ``u = g.uniform``
     for step in steps:
-        if not step.is_load("attribute") or step.name not in ("uniform", "normal") or step.user.does != "call":
-            continue
-        owner = step.parts[0].original
-        if not owner.is_load("local") or owner.name not in generators or len(step.user.parts) > 2:
-            continue
-        repeats = any(target <= step.offset <= source for target, source in back if target < source)
-        if repeats or (owner.name, step.name) in seen:
-            raise TypeError(
-                f"{where} calls {owner.name}.{step.name} several times for an element in line {step.line}, which gives "
-                f"the same number each time; say which draw it is: {owner.name}.{step.name}(i, k)"
-            )
-        seen.add((owner.name, step.name))
+        if step.does == "store" and step.of in ("local", "cell"):
+            methods.setdefault(step.name, set()).update(*(draws_of(leaf, names, methods) for leaf in leaves_of(step)))
+    seen: set[tuple[str, str]] = set()
+    for code in codes_in(body.__code__):
+        is_inner = code is not body.__code__  # a function in the body, which may be called several times
+        visible = {name: owners for name, owners in names.items() if not is_inner or name in code.co_freevars}
+        bound = {name: owners for name, owners in methods.items() if not is_inner or name in code.co_freevars}
+        for step in facts_of(code).steps:
+            if step.does != "call" or len(step.parts) > 2:
+                continue
+            drawn = {draw for leaf in leaves_of(step) for draw in draws_of(leaf, visible, bound)}
+            repeats = is_inner or any(target <= step.offset <= source for target, source in back if target < source)
+            if drawn and (repeats or drawn & seen):
+                owner, method = min(drawn)
+                often = "in a function inside of it" if is_inner else "several times for an element"
+                raise TypeError(
+                    f"{where} calls {owner}.{method} {often} in line {step.line}, which gives the same number each "
+                    f"time; say which draw it is: {owner}.{method}(i, k)"
+                )
+            seen |= drawn
+
+
+def leaves_of(step: Step) -> Iterator[Step]:
+    """Return what the first value that a step takes may be, behind copies and jumps."""
+    open_steps = list(step.parts[:1])
+    while open_steps:
+        one = open_steps.pop()
+        if one.does in ("copy", "join"):
+            open_steps += one.parts
+        else:
+            yield one
+
+
+def generators_by_name(steps: Sequence[Step], generators: tuple[str, ...]) -> dict[str, set[str]]:
+    """Return the generators that each variable of a body may be: the parameters, and variables that they go to."""
+    names = {name: {name} for name in generators}
+    for step in steps:
+        if step.does == "store" and step.of in ("local", "cell"):
+            for leaf in leaves_of(step):
+                if leaf.is_load("local", "cell") and leaf.name in names:
+                    names[step.name] = names.get(step.name, set()) | names[leaf.name]
+    return names
+
+
+def draws_of(
+    value: Step, names: dict[str, set[str]], methods: dict[str, set[tuple[str, str]]]
+) -> Iterator[tuple[str, str]]:
+    """Return the generator and the kind of each draw that a value may be: ``g.uniform``, or a variable of it."""
+    if value.is_load("attribute") and value.name in ("uniform", "normal"):
+        for owner in leaves_of(value):
+            if owner.is_load("local", "cell"):
+                yield from ((name, value.name) for name in names.get(owner.name, ()))
+    elif value.is_load("local", "cell"):
+        yield from tuple(methods.get(value.name, ()))
 
 
 def must_be_plain(body: types.FunctionType, where: str) -> None:

@@ -1,8 +1,10 @@
 """Arrays in the memory of a place, outside of any context: `DataPlace.allocate`.
 
 The array and its memory are two objects. An `OwnedArray` is what the user holds; a `Block` (`stf.devices.blocks`) is
-the memory, and frees itself when nothing holds it. Logical data and DLPack's capsules hold the block, so it outlives
-`close` as long as they use it. What asks a closed array for its address is refused.
+the memory, and frees itself when nothing holds it. Logical data, buffers and DLPack's capsules hold the block, so it
+outlives `close` as long as they use it. Libraries that were told the address by an array interface hold the
+`OwnedArray`, as that protocol asks; so it keeps the block from then on, even when it is closed. What asks a closed
+array for its address is refused.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from stf.interop import dlpack
 from stf.interop.cuda_arrays import make_wait
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
+from stf.interop.results import check_value, must_have_no_mask
 from stf.interop.streams import pointer_of
 from stf.places.evaluation import PAGE, runs_of_pages
 from stf.places.partition import as_dims, part_of, positions_of
@@ -51,7 +54,7 @@ class OwnedArray(Shown):
     16 [1 2 3 4]
     """
 
-    __slots__ = ("__weakref__", "_block", "data_place", "dtype", "shape")
+    __slots__ = ("__weakref__", "_block", "_lent", "data_place", "dtype", "shape")
     _shown = [
         "close",
         "copy_to_device",
@@ -69,6 +72,7 @@ class OwnedArray(Shown):
 
     def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any, place: Any) -> None:
         self._block: Block | None = block
+        self._lent: Block | None = None  # by an array interface: its users hold this object, and not the block
         self.shape, self.dtype, self.data_place = shape, dtype, place
 
     @staticmethod
@@ -87,13 +91,14 @@ class OwnedArray(Shown):
         Raises
         ------
         PlaceError, TypeError
-            As of `DataPlace.allocate`.
+            As of `DataPlace.allocate`; also for an array with a mask.
 
         Examples
         --------
         >>> stf.OwnedArray.from_host([[1, 2], [3, 4]], stf.data_place.host()).shape
         (2, 2)
         """
+        must_have_no_mask(array, "the array for OwnedArray.from_host")
         source = np.ascontiguousarray(array).reshape(np.shape(array))
         made: OwnedArray = place.allocate(source.shape, source.dtype, stream)
         made.copy_to_device(source)
@@ -194,11 +199,12 @@ class OwnedArray(Shown):
         return self._interface()
 
     def _interface(self) -> dict[str, Any]:
+        self._lent = self._live()
         found = {
             "version": 3,
             "shape": self.shape,
             "typestr": self.dtype.str,
-            "data": (self._live().address, False),
+            "data": (self._lent.address, False),
             "strides": None,
         }
         return found if self.dtype.fields is None else {**found, "descr": self.dtype.descr}
@@ -269,7 +275,9 @@ class OwnedArray(Shown):
         Raises
         ------
         ValueError
-            It has another shape, or NumPy does not cast its dtype safely to this one.
+            It has another shape, its values do not fit without loss, as those that a task returns, or it has a mask.
+        OverflowError
+            A list has a number that is out of the range of the dtype.
         AccessError
             The array was closed.
 
@@ -281,13 +289,14 @@ class OwnedArray(Shown):
         [1, 2]
         """
         block = self._live()
-        given = np.asarray(array)
-        if given.shape != self.shape:
-            raise ValueError(f"{self!r} takes an array of its shape, got shape {given.shape}; reshape it")
-        if not isinstance(array, (list, tuple)) and not np.can_cast(given.dtype, self.dtype):
-            raise ValueError(
-                f"{self!r} takes no {given.dtype}, which it may not hold; use array.astype({self.dtype.str!r})"
-            )
+        try:
+            must_have_no_mask(array, f"the array for {self!r}")
+            shape = np.shape(array)
+            if shape != self.shape:
+                raise ValueError(f"{self!r} takes an array of its shape, got shape {shape}; reshape it")
+            check_value(array, self.dtype, f"the array for {self!r}")
+        except TypeError as error:
+            raise ValueError(str(error)) from None
         source = np.ascontiguousarray(np.array(array, self.dtype))
         if self.nbytes:
             block.copy(block.address, source.ctypes.data, self.nbytes, block.stream)
@@ -295,13 +304,14 @@ class OwnedArray(Shown):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self, stream: Any = None) -> None:
-        """Free the memory; logical data and arrays by DLPack keep it as long as they need it.
+        """Free the memory; logical data and arrays of other libraries over it keep it as long as they need it.
+
+        After ``np.asarray`` or ``cupy.asarray`` of it, the memory goes with this object and all such arrays.
 
         Parameters
         ----------
         stream : int or object with ``__cuda_stream__``, optional
-            Stream in whose order it goes, in place of that of `DataPlace.allocate`. Other arrays over
-            ``__cuda_array_interface__`` are not known here: nothing may use them after that.
+            Stream in whose order it goes, in place of that of `DataPlace.allocate`.
 
         Examples
         --------

@@ -96,14 +96,16 @@ def diff(
     Parameters
     ----------
     program : callable
-        If its first parameter is named ``ctx`` or ``context``, it gets a context; else it opens its own.
+        It gets a context if its first parameter is named ``ctx`` or ``context``, or if it takes one argument more than
+        `*args`. Else it opens its own.
     a, b : mapping
         How the runs differ: `devices`, on which all contexts are then, and settings of `stf.config` such as `hostile`,
         the seed that shuffles what the rules leave open.
     *args
         Further arguments of the program.
     rtol, atol : float
-        Values agree if they differ by at most ``atol + rtol * abs(value)``. By default their bits are the same.
+        Values agree if they differ by at most ``atol + rtol * max(abs(a), abs(b))``. By default they are equal.
+        Infinities and NaN agree with themselves alone.
 
     Returns
     -------
@@ -113,7 +115,8 @@ def diff(
     Raises
     ------
     TypeError
-        `program` is no function, or `a` or `b` has what is no setting.
+        `program` is no function, or takes more arguments than `*args` and a context, or `a` or `b` has what is no
+        setting.
 
     Examples
     --------
@@ -127,6 +130,7 @@ def diff(
         raise TypeError(f"stf.diff runs a function, got {program!r}")
     for options in a, b:
         must_be_settings(options)
+    takes_context(program, args)
     import tempfile
     from pathlib import Path
 
@@ -145,11 +149,31 @@ def must_be_settings(options: Mapping[str, Any]) -> None:
         raise TypeError(f"stf.diff has no option {wrong[0]!r} of a run; it has {', '.join(SETTINGS)}")
 
 
+def takes_context(program: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a program is called with a context, before its arguments.
+
+    Raises
+    ------
+    TypeError
+        It takes more than that.
+    """
+    parameters = list(inspect.signature(program).parameters.values())
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    required = [one.name for one in positional if one.default is one.empty]
+    is_named = bool(parameters) and parameters[0].name in CONTEXT_NAMES
+    if len(required) > len(args) + 1:
+        raise TypeError(
+            f"stf.diff calls {getattr(program, '__name__', program)!r} with a context and the arguments that follow a "
+            f"and b, {len(args)} now; it takes {len(required)}: {', '.join(required)}. Write stf.diff(program, a, b, "
+            f"{', '.join(required[1:])})"
+        )
+    return is_named or len(required) == len(args) + 1
+
+
 def once(program: Any, args: tuple[Any, ...], options: Mapping[str, Any], run: Run) -> Run:
     """Run a program, and note or compare what its tasks do."""
-    parameters = list(inspect.signature(program).parameters)
     with settings(options), watching(run):
-        if parameters and parameters[0] in CONTEXT_NAMES:
+        if takes_context(program, args):
             with context() as ctx:
                 program(ctx, *args)
         else:

@@ -221,6 +221,10 @@ class Recipe:
                 "hold that"
             )
         layout = core.layout
+        if layout.dtype is None:  # what a body has returned, or is to return
+            return Content(
+                core.name, False, () if array is None else array.shape, getattr(array, "dtype", None), "C", array
+            )
         return Content(core.name, False, layout.shape, layout.dtype, order_of(layout), array)
 
     def save(self, path: Any, contents: list[Content]) -> None:

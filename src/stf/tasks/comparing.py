@@ -131,7 +131,9 @@ class Noted:
     def __call__(self, _task: Any) -> None:
         """Look at what the task wrote."""
         self.told["written"] = [name for name, mode, _ in self.arrays if mode != 1]
-        for position, content in enumerate(self.outputs()):
+        outputs = self.outputs()
+        self.told["kinds"] = [f"{content.dtype} {content.shape}" for content in outputs]
+        for position, content in enumerate(outputs):
             self.take(position, content)
         self.told["ran"] = True
 
@@ -158,11 +160,12 @@ class Compared(Noted):
             return
         before = np.load(path)
         name = self.told["written"][position]
-        if before.size != as_bytes(content).size:
-            self.told.setdefault("found", []).append(Found(name, content.size, content.size, (), "shape", "", np.inf))
+        one, other = [told["kinds"][position] for told in (self.run.before[self.number], self.told)]
+        if one != other:
+            self.told.setdefault("found", []).append(Found(name, content.size, content.size, (), one, other, np.inf))
             return
-        one = before.view(content.dtype).reshape(content.shape) if content.size else content
-        found = difference(name, one, np.asarray(content, order="C"), self.run.rtol, self.run.atol)
+        earlier = before.view(content.dtype).reshape(content.shape) if content.size else content
+        found = difference(name, earlier, np.asarray(content, order="C"), self.run.rtol, self.run.atol)
         if found is not None:
             self.told.setdefault("found", []).append(found)
 
@@ -174,29 +177,68 @@ def as_bytes(content: Any) -> Any:
 
 def checksum(content: Any) -> int:
     """Return a checksum of what is in an array, whatever its strides are."""
-    return zlib.crc32(np.asarray(content).tobytes())
+    array = np.asarray(content)
+    raw = array.tobytes()
+    if array.dtype.kind in "fc" and array.real.dtype == np.longdouble and np.finfo(np.longdouble).nmant == 63:
+        size = array.real.dtype.itemsize  # of which ten bytes are the number; the others hold anything
+        raw = np.frombuffer(raw, np.uint8).reshape(-1, size)[:, :10].tobytes()
+    return zlib.crc32(raw)
 
 
 def difference(name: str, one: Any, other: Any, rtol: float, atol: float) -> Found | None:
-    """Return how two arrays differ; None if they agree within the tolerances. NaN agrees with NaN."""
+    """Return how two arrays of a dtype differ; None if they agree within the tolerances.
+
+    Values agree if they differ by at most ``atol + rtol * max(abs(one), abs(other))``. Infinities and NaN agree with
+    themselves alone.
+    """
     if one.tobytes() == other.tobytes():
         return None
     if one.dtype.kind not in "fciub":
         return Found(name, one.size, one.size, (), "other bytes", "", np.inf)
-    kind = np.complex128 if one.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        a, b = one.astype(kind), other.astype(kind)
-        same = (one == other) | ((one != one) & (other != other))
-        gap = np.where(same, 0.0, np.abs(a - b))
-        gap = np.where(np.isnan(gap), np.inf, gap)
-        wrong = ~same & ~(gap <= atol + rtol * np.abs(a))
+        same = are_equal(one, other)
+        if one.dtype.kind in "fc":
+            gap, largest, unit = distance_of_floats(one, other)
+        else:
+            gap, largest = distance_of_integers(one, other)
+            unit = 1.0
+        wrong = ~same & ~((gap <= atol + rtol * largest) & np.isfinite(gap))
         if not wrong.any():
             return None
-        unit = np.ones(gap.shape)
-        if one.dtype.kind in "fc":
-            real = one.real.dtype
-            largest = np.maximum(np.abs(one), np.abs(other)).astype(real)
-            unit = np.spacing(np.where(np.isfinite(largest), largest, real.type(1))).astype(np.float64)
-        ulp = np.where(wrong, gap / unit, -1.0)
+        ulp = np.where(wrong, (gap / unit).astype(np.float64), -1.0)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(ulp)), ulp.shape))
     return Found(name, int(wrong.sum()), one.size, index, one[index].item(), other[index].item(), float(ulp[index]))
+
+
+def are_equal(one: Any, other: Any) -> Any:
+    """Return where two arrays of a dtype are equal; NaN is equal to NaN, in each part of a complex number alone."""
+    if one.dtype.kind == "c":
+        return are_equal(one.real, other.real) & are_equal(one.imag, other.imag)
+    return np.asarray((one == other) | ((one != one) & (other != other)))
+
+
+def distance_of_floats(one: Any, other: Any) -> tuple[Any, Any, Any]:
+    """Return distances, the larger magnitudes, and the units in their last place; infinite where a value is not finite.
+
+    They are computed in float64, or in long doubles, where these are compared.
+    """
+    wide = np.result_type(one.dtype, np.complex128 if one.dtype.kind == "c" else np.float64)
+    a, b = one.astype(wide), other.astype(wide)
+    largest = np.maximum(np.abs(a), np.abs(b))
+    gap = np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), np.inf)
+    largest = np.minimum(largest, np.finfo(largest.dtype).max)  # of a complex number it may be beyond that
+    real = one.real.dtype.type
+    kept = largest.astype(real)
+    return gap, largest, np.spacing(np.where(np.isfinite(kept), kept, real(1))).astype(largest.dtype)
+
+
+def distance_of_integers(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return exact distances and the larger magnitudes, as long doubles, which hold all of 64 bits where they are wide.
+
+    The distance of any two integers is below 2**64, so that the wrapping difference of 64 bits without a sign is it.
+    """
+    wide = np.int64 if one.dtype.kind == "i" else np.uint64
+    a, b = one.astype(wide), other.astype(wide)
+    high, low = np.maximum(a, b).astype(np.uint64), np.minimum(a, b).astype(np.uint64)
+    gap = (high - low).astype(np.longdouble)
+    return gap, np.maximum(np.abs(a.astype(np.longdouble)), np.abs(b.astype(np.longdouble)))

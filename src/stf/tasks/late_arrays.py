@@ -18,7 +18,7 @@ from stf._engine.access import must_have_shape
 from stf._port.replicas import Layout
 from stf.interop import adapters
 from stf.interop.memory import numpy_view
-from stf.interop.results import check_result
+from stf.interop.results import check_result, must_have_no_mask
 
 NDARRAY: object = np.ndarray
 tensors_made: list = adapters.tensors_made
@@ -54,7 +54,7 @@ class ResultSlot:
             if memory is None or memory[1] != layout.shape or memory[2] != layout.strides or memory[4]:
                 check_result(value, layout.shape, layout.dtype, name, position)
                 found = np.ndarray(layout.shape, layout.dtype, np.empty(layout.nbytes, np.uint8), 0, layout.strides)
-                found[...] = np.asarray(value)
+                found[...] = np.asarray(value, layout.dtype if isinstance(value, list) else None)
                 memory = numpy_memory(found)
             if adopt(self.gate, replica, memory[5], memory[0]):
                 return 0
@@ -68,10 +68,12 @@ def packed_array(value, is_alone, name):
     Raises
     ------
     TypeError
-        It is no array of numbers.
+        It is no array of numbers, or has a mask.
     """
     if value is None:
         raise TypeError(f"task '{name}' returned None this time, and is to return new data")
+    if type(value) is not NDARRAY:
+        must_have_no_mask(value, f"the result of task '{name}'")
     array = np.asarray(value)
     if array.dtype.hasobject:
         raise TypeError(f"task '{name}' returned {type(value).__name__}, which is no array of plain elements")

@@ -116,6 +116,9 @@ class _Open(_Result):
     def layout(self, label: str, named: dict[str, Any]) -> Layout:
         return Layout((), (), None, 1, nbytes=0)
 
+    def __reduce__(self) -> str:  # there is one of them
+        return "OPEN"
+
 
 def dimensions_in(text: str) -> tuple[str, ...]:
     """Return the names of dimensions, or the numbers, of one array."""
@@ -163,6 +166,9 @@ class _Likes:
     def __repr__(self) -> str:
         return "stf.Like"
 
+    def __reduce__(self) -> str:  # there is one of them
+        return "Like"
+
 
 class _News:
     """Annotation of a task's result: new data of a shape that follows from the arguments.
@@ -202,6 +208,9 @@ class _News:
 
     def __repr__(self) -> str:
         return "stf.New"
+
+    def __reduce__(self) -> str:  # there is one of them
+        return "New"
 
 
 OPEN = _Open("stf.New", None)

@@ -102,7 +102,7 @@ class BodyWatch:
                 continue
             if mode == 1:
                 self.read.append((access.data_name, access.data.last_writer(), array))
-            elif mode == 2 and task.kind != "part":  # of a grid, whose other places write the rest
+            elif mode == 2 and task.kind != "part" and type(array) is not Later:  # of a grid, others write the rest
                 self.written.append((access.data_name, array))
         self.sums: list[int] = []
         self.others = Others(task)
@@ -225,6 +225,22 @@ class Others:
                 )
 
 
+class Later:
+    """The memory of a replica that awaits what a body on the host returns (`_engine.adoption`), or what one returned.
+
+    It has an address, a shape and a type only when that body has run. So it is looked at when somebody asks.
+    """
+
+    def __init__(self, replica: Any) -> None:
+        self.replica = replica
+
+    def content(self) -> Any:
+        """Return the array that was adopted, or else the memory that somebody else needed before."""
+        if not self.replica.address:  # nothing was returned: that is told, and not what is there
+            return np.empty(0, np.uint8)
+        return adapters.view(self.replica, False, "numpy")
+
+
 class OnDevice:
     """The memory of a replica that a device uses as it is; each look waits for the task's stream."""
 
@@ -309,15 +325,17 @@ def writers_of(_engine: Any, data: Any) -> EventSet:
 
 
 def array_of(task: Any, replica: Any, writeable: bool) -> Any:
-    """Return what a task sees of a replica: an array, `OnDevice`, or None for memory of another device than its own."""
+    """Return what a task sees of a replica: an array, `OnDevice`, `Later`, or None for another device's memory."""
     engine = task.engine
     if engine.places[task.where].enqueues:  # its work comes later, also on memory of the host
         return OnDevice(task, replica) if replica.place in (0, engine.places[task.where].memory) else None
+    if replica.awaits_result and not replica.address:
+        return Later(replica)
     return None if engine.places[replica.place].enqueues else adapters.view(replica, writeable, "numpy")
 
 
 def content_of(array: Any) -> Any:
-    return array.content() if isinstance(array, OnDevice) else array
+    return array.content() if isinstance(array, (OnDevice, Later)) else array
 
 
 def checksum(watched: Any) -> int:
@@ -470,7 +488,9 @@ def floats_of(task: Any) -> list[tuple[str, int, Any]]:
     found: list[tuple[str, int, Any]] = []
     for i, access in enumerate(task.accesses):
         replica = task.replica_of(i)
-        if replica is not None and replica.layout.interface is None and may_be_infinite(replica.layout.dtype):
+        if replica is None or replica.layout.interface is not None:
+            continue
+        if replica.layout.dtype is None or may_be_infinite(replica.layout.dtype):  # None: the body says which
             found.append((access.data_name, task.joined_mode(i), replica))
     return found
 
@@ -552,7 +572,7 @@ def first_wrong(watched: Any) -> tuple[int, tuple[int, ...], Any] | None:
     if isinstance(watched, OnDevice) and watched.is_finite():
         return None
     array = content_of(watched)
-    if array.nbytes == 0 or np.isfinite(array).all():
+    if array.nbytes == 0 or not may_be_infinite(array.dtype) or np.isfinite(array).all():
         return None
     wrong = np.argwhere(~np.isfinite(array))
     index = tuple(int(i) for i in wrong[0])

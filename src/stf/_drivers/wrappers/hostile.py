@@ -59,6 +59,7 @@ class HostileDriver(WrappingDriver):
         self.fail_alloc = fail_alloc
         self.fail_copy = fail_copy
         self.delays = delays
+        self.adopts = inner.adopts
         self.allocs = self.copies = 0
         self.violations: list[str] = []
         self.issued: dict[int, int] = {}
