@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import threading
 
 import numpy as np
@@ -251,6 +252,53 @@ def test_data_in_an_object_of_the_users(ctx, late):
 
     grow.on("host")(Mesh(x))
     threading.Timer(0.05, latch.set).start()
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+@pytest.mark.parametrize("how", ["function", "partial", "method", "default", "plain"])
+def test_data_in_functions(ctx, late, how):
+    latch, x, y = late.latch, zeros(ctx), zeros(ctx)
+
+    class Work:
+        def __init__(self, x):
+            self.x = x
+
+        def do(self):
+            add(self.x, 1)
+
+    def work():
+        add(x, 1)
+
+    def with_default(x=x):
+        add(x, 1)
+
+    @stf.task
+    def calls(work: stf.Data, y: stf.Data):
+        latch.wait(60)
+        work()
+
+    @stf.task
+    def calls_plain(work, y: stf.Data):
+        latch.wait(60)
+        work()
+
+    given = {"partial": functools.partial(add, x, 1), "method": Work(x).do, "default": with_default}.get(how, work)
+    (calls_plain if how == "plain" else calls).on("host")(given, y)
+    threading.Timer(0.05, latch.set).start()
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+def test_items_that_can_be_read_once_are_refused(ctx):
+    with pytest.raises(TypeError, match="'x' is annotated stf.Data and got generator.*pass a list"):
+        spread.on("host")((x for x in [zeros(ctx)]), 1)
+
+
+def test_data_are_completed_when_bodies_have_submitted(ctx, late):
+    x, y = zeros(ctx), zeros(ctx)
+    late.submit(x)
+    add(y, 1)
+    found = list(stf.as_completed([x, y], timeout=60))
+    assert found[1] is x and x.ready()
     np.testing.assert_array_equal(x.numpy(), 1)
 
 

@@ -14,6 +14,8 @@ that is submitted after ``result()`` comes after all that they submit. `handles.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 import types
 from collections.abc import Iterable, Iterator
@@ -25,22 +27,39 @@ from stf.errors import CaptureError
 from stf.tasks import handles
 from stf.values.containers import data_in, is_container, items_of
 
-__all__ = ["BORROWERS", "data_lent", "forget", "is_lent", "lend", "settle", "settle_all"]
+__all__ = ["BORROWERS", "borrowers_of", "data_lent", "forget", "is_lent", "lend", "settle", "settle_all"]
 
 MANY = 64  # borrowers of one whole, among which those that are done are looked for
 BORROWERS: dict[Any, dict[int, list[Any]]] = {}  # by engine and whole: tasks that were not seen to be done
+CALLS = (types.FunctionType, types.MethodType, functools.partial)
 WHAT = "a wait for what is submitted by the body"
 lock = threading.RLock()
 
 
 def data_lent(parameters: Any, values: Any) -> list[Any]:
-    """Return the data in arguments for parameters of `stf.Data`."""
-    pairs = zip(parameters, values, strict=False)
-    return list(data_within([value for parameter, value in pairs if parameter.takes_data], set()))
+    """Return the data in arguments for parameters of `stf.Data`, and those that functions among other arguments use.
+
+    Raises
+    ------
+    TypeError
+        An argument can be read only once, such as a generator.
+    """
+    found: list[Any] = []
+    for parameter, value in zip(parameters, values, strict=False):
+        if parameter.takes_data:
+            if isinstance(value, Iterator):
+                raise TypeError(
+                    f"parameter '{parameter.name}' is annotated stf.Data and got {type(value).__name__}, whose items "
+                    "can be read only once; pass a list of them"
+                )
+            found += data_within([value], set())
+        elif parameter.mode == 0 and isinstance(value, CALLS):
+            found += data_within([value], set())
+    return found
 
 
 def data_within(values: Iterable[Any], seen: set[int]) -> Iterator[Any]:
-    """Return data in values, in what these contain, and in attributes of the user's objects."""
+    """Return data in values, in what these contain, in attributes of the user's objects, and in functions."""
     for value in values:
         if isinstance(value, DataHandle):
             yield value
@@ -50,21 +69,37 @@ def data_within(values: Iterable[Any], seen: set[int]) -> Iterator[Any]:
         seen.add(id(value))
         if is_container(value):
             yield from data_within(items_of(value), seen)
+        elif isinstance(value, CALLS):
+            yield from data_within(used_by(value), seen)
         elif is_of_user(value):
             yield from data_within(list(vars(value).values()), seen)
         else:
             yield from data_in([value])
 
 
+def used_by(function: Any) -> list[Any]:
+    """Return what a function uses beside its arguments; of global variables, data and containers alone."""
+    if isinstance(function, functools.partial):
+        return [function.func, *function.args, *function.keywords.values()]
+    if isinstance(function, types.MethodType):
+        return [function.__self__, function.__func__]
+    found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it is empty
+            found.append(cell.cell_contents)
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return found + [value for value in named if isinstance(value, DataHandle) or is_container(value)]
+
+
 def is_of_user(value: Any) -> bool:
     """Return whether a value is an object with attributes, of a class of the user's."""
-    if isinstance(value, (type, types.ModuleType, types.FunctionType)) or not hasattr(value, "__dict__"):
+    if isinstance(value, (type, types.ModuleType)) or not hasattr(value, "__dict__"):
         return False
     return type(value).__module__.partition(".")[0] != "stf"
 
 
 def lend(task: Any, found: list[Any]) -> None:
-    """Remember that a task, whose place is known, may submit tasks on data.
+    """Remember that a task may submit tasks on data; it is on the host, or on a device whose place may be chosen yet.
 
     Raises
     ------
@@ -74,9 +109,10 @@ def lend(task: Any, found: list[Any]) -> None:
         It is recorded: it would submit the same tasks on the same data in each launch.
     """
     engine = task.engine
-    if engine.places[task.where].enqueues:
+    place = engine.places[task.where if task.where >= 0 else 1]  # any device, where one is to be chosen
+    if place.enqueues:
         raise TypeError(
-            f"task {task.label()} has a parameter of stf.Data, and runs on {task.place_name}: a body that submits "
+            f"task {task.label()} has a parameter of stf.Data, and runs on {place.name}: a body that submits "
             "tasks runs on the host; call it with .on('host')"
         )
     if engine.scope.records and not engine.scope.runs_once:
