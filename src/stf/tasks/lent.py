@@ -30,10 +30,16 @@ from stf.values.containers import data_in, is_container, items_of
 __all__ = ["BORROWERS", "borrowers_of", "data_lent", "forget", "is_lent", "lend", "settle", "settle_all"]
 
 MANY = 64  # borrowers of one whole, among which those that are done are looked for
-BORROWERS: dict[Any, dict[int, list[Any]]] = {}  # by engine and whole: tasks that were not seen to be done
+BORROWERS: dict[Any, dict[int, Borrowers]] = {}  # by engine and whole: tasks that were not seen to be done
 CALLS = (types.FunctionType, types.MethodType, functools.partial)
 WHAT = "a wait for what is submitted by the body"
 lock = threading.RLock()
+
+
+class Borrowers(list[Any]):
+    """Tasks that were given data of one whole."""
+
+    limit = MANY
 
 
 def data_lent(parameters: Any, values: Any) -> list[Any]:
@@ -126,9 +132,10 @@ def lend(task: Any, found: list[Any]) -> None:
     with lock:
         borrowers = BORROWERS.setdefault(engine, {})
         for number in {whole_of(data.core).id for data in found}:
-            known = borrowers.setdefault(number, [])
-            if len(known) >= MANY:
+            known = borrowers.setdefault(number, Borrowers())
+            if len(known) >= known.limit:
                 known[:] = [other for other in known if not handles.has_run(other)]
+                known.limit = max(MANY, 2 * len(known))
             known.append(task)
 
 
@@ -145,10 +152,11 @@ def borrowers_of(core: Any) -> list[Any]:
     """Return the tasks that may still submit tasks on data, or on what these are a part of, or a whole."""
     engine, number = core.engine, whole_of(core).id
     left = [task for task in BORROWERS.get(engine, {}).get(number, ()) if not handles.is_done(task)]
+    kept = set(left)
     with lock:
         borrowers = BORROWERS.get(engine, {})
-        known = borrowers.get(number, [])
-        known[:] = [task for task in known if not handles.has_run(task) or task in left]
+        known = borrowers.get(number, Borrowers())
+        known[:] = [task for task in known if task in kept or not handles.has_run(task)]
         if not known:
             borrowers.pop(number, None)
         if not borrowers:
@@ -176,7 +184,8 @@ def settle(data: Any) -> None:
     if is_in_body(core.engine) or core.version.frozen:
         return
     while waited := borrowers_of(core):
-        handles.wait(waited[0], None, WHAT)
+        for task in waited:
+            handles.wait(task, None, WHAT)
 
 
 def settle_all(engine: Any, timeout_s: float = -1.0) -> bool:
