@@ -1,5 +1,8 @@
 """Bodies that submit tasks on data that they are given for that: `stf.Data`."""
 
+import asyncio
+import concurrent.futures
+import functools
 import threading
 
 import numpy as np
@@ -169,3 +172,307 @@ def test_data_in_a_plain_parameter_say_what_to_write(ctx):
     x = ctx.logical_data(np.zeros(2))
     with pytest.raises(TypeError, match=r"stf\.Data, if the body is to submit tasks with it"):
         plain(x, x)
+
+
+# -- who reads comes after what bodies submit ----------------------------------------------------------------------------
+
+
+class Late:
+    """A body that submits `add` on data, some time after who reads them has begun to wait."""
+
+    def __init__(self):
+        self.latch = threading.Event()
+
+    def submit(self, *data):
+        """Submit the body; it goes on a moment later."""
+        latch = self.latch
+
+        @stf.task
+        def late(found: stf.Data):
+            latch.wait(60)
+            for x in found:
+                add(x, 1)
+
+        handle = late.on("host")(list(data))
+        threading.Timer(0.05, latch.set).start()
+        return handle
+
+
+@pytest.fixture
+def late():
+    return Late()
+
+
+def zeros(ctx, **others):
+    return ctx.logical_data(np.zeros(4), write_back=False, **others)
+
+
+def partitioned(ctx):
+    return zeros(ctx, data_place=stf.data_place.composite(ctx.devices, stf.partition("blocked")))
+
+
+def test_parts_belong_to_their_whole(ctx, late):
+    x = partitioned(ctx)
+    late.submit(x)
+    np.testing.assert_array_equal(ctx.wait(x.parts.ravel()[0]), 1)
+
+
+def test_a_whole_belongs_to_its_parts(ctx, late):
+    x = partitioned(ctx)
+    late.submit(*x.parts.ravel())
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+def test_parts_are_brought_home_when_a_context_ends(late):
+    X = np.zeros(4)
+    with stf.context(devices="cpu:2") as ctx:
+        x = ctx.logical_data(X, data_place=stf.data_place.composite(ctx.devices, stf.partition("blocked")))
+        late.submit(*x.parts.ravel())
+    np.testing.assert_array_equal(X, 1)
+
+
+def test_tiles_belong_to_their_whole(ctx, late):
+    x = zeros(ctx)
+    with x.tiles(2) as tiles:
+        late.submit(tiles[0])
+        np.testing.assert_array_equal(ctx.wait(list(tiles)), [[1, 1], [0, 0]])
+
+
+def test_data_in_an_object_of_the_users(ctx, late):
+    class Mesh:
+        def __init__(self, x):
+            self.fields = {"x": x}
+
+    latch, x = late.latch, zeros(ctx)
+
+    @stf.task
+    def grow(mesh: stf.Data):
+        latch.wait(60)
+        add(mesh.fields["x"], 1)
+
+    grow.on("host")(Mesh(x))
+    threading.Timer(0.05, latch.set).start()
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+@pytest.mark.parametrize("how", ["function", "partial", "method", "default", "plain"])
+def test_data_in_functions(ctx, late, how):
+    latch, x, y = late.latch, zeros(ctx), zeros(ctx)
+
+    class Work:
+        def __init__(self, x):
+            self.x = x
+
+        def do(self):
+            add(self.x, 1)
+
+    def work():
+        add(x, 1)
+
+    def with_default(x=x):
+        add(x, 1)
+
+    @stf.task
+    def calls(work: stf.Data, y: stf.Data):
+        latch.wait(60)
+        work()
+
+    @stf.task
+    def calls_plain(work, y: stf.Data):
+        latch.wait(60)
+        work()
+
+    given = {"partial": functools.partial(add, x, 1), "method": Work(x).do, "default": with_default}.get(how, work)
+    (calls_plain if how == "plain" else calls).on("host")(given, y)
+    threading.Timer(0.05, latch.set).start()
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+def test_items_that_can_be_read_once_are_refused(ctx):
+    with pytest.raises(TypeError, match="'x' is annotated stf.Data and got generator.*pass a list"):
+        spread.on("host")((x for x in [zeros(ctx)]), 1)
+
+
+def test_data_are_completed_when_bodies_have_submitted(ctx, late):
+    x, y = zeros(ctx), zeros(ctx)
+    late.submit(x)
+    add(y, 1)
+    found = list(stf.as_completed([x, y], timeout=60))
+    assert found[1] is x and x.ready()
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+def frozen(ctx, x, mode):
+    with ctx.freeze(x, mode, stf.data_place.host()) as lent:
+        return np.array(lent.get())
+
+
+def fetched(ctx, x):
+    ctx.prefetch(x, stf.data_place.host())
+    return x.numpy()
+
+
+READS = {
+    "wait": lambda ctx, x: ctx.wait([x])[0],
+    "await": lambda ctx, x: asyncio.run(ctx.wait_async(x)),
+    "freeze": lambda ctx, x: frozen(ctx, x, "read"),
+    "freeze for rw": lambda ctx, x: frozen(ctx, x, "rw"),
+    "accept": lambda ctx, x: x.accept().numpy(),
+    "prefetch": fetched,
+}
+
+
+@pytest.mark.parametrize("how", READS)
+def test_who_reads_waits_first(ctx, late, how):
+    x = zeros(ctx)
+    late.submit(x)
+    np.testing.assert_array_equal(READS[how](ctx, x), 1)
+
+
+@pytest.mark.parametrize("how", ["write_back", "release", "synchronize"])
+def test_the_users_array(late, how):
+    X = np.zeros(4)
+    with stf.context(devices="cpu:2") as ctx:
+        x = ctx.logical_data(X)
+        late.submit(x)
+        if how == "synchronize":
+            ctx.synchronize()
+            x.write_back()
+        else:
+            getattr(x, how)()
+        ctx.synchronize()
+        np.testing.assert_array_equal(X, 1)
+
+
+def test_a_checkpoint(ctx, late, tmp_path):
+    x = ctx.logical_data(np.zeros(4), name="x", write_back=False)
+    late.submit(x)
+    ctx.checkpoint(tmp_path / "state")
+    add(x, 5)
+    Late().submit(x)
+    ctx.restore(tmp_path / "state", data=x)
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+def test_frozen_data_are_read_as_they_are(ctx):
+    """A body that is to write them fails; who reads them meanwhile does not wait for it."""
+    latch, x = threading.Event(), zeros(ctx)
+
+    @stf.task
+    def waits(x: stf.Data):
+        latch.wait(60)
+
+    with ctx.freeze(x):
+        waits.on("host")(x)
+        np.testing.assert_array_equal(x.numpy(), 0)
+        latch.set()
+
+
+def test_ready_is_false_until_bodies_have_submitted(ctx):
+    latch, x = threading.Event(), zeros(ctx)
+
+    @stf.task
+    def waits(x: stf.Data):
+        latch.wait(60)
+
+    handle = waits.on("host")(x)
+    assert not x.ready()
+    latch.set()
+    handle.result()
+    assert x.ready()
+
+
+# -- handles of bodies that submit others --------------------------------------------------------------------------------
+
+
+def by_callback(handle):
+    told = threading.Event()
+    handle.add_done_callback(lambda _: told.set())
+    assert told.wait(60)
+
+
+async def awaited(handle):
+    await handle
+
+
+WAITS = {
+    "result": lambda ctx, handle: handle.result(timeout=60),
+    "exception": lambda ctx, handle: handle.exception(),
+    "await": lambda ctx, handle: asyncio.run(awaited(handle)),
+    "callback": lambda ctx, handle: by_callback(handle),
+    "futures": lambda ctx, handle: concurrent.futures.wait([handle], timeout=60),
+    "as_completed": lambda ctx, handle: list(stf.as_completed([handle])),
+    "synchronize": lambda ctx, handle: ctx.synchronize(timeout=60),
+}
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_a_handle_is_done_when_nested_bodies_are(ctx, how):
+    latch = threading.Event()
+
+    @stf.task
+    def nested(x: stf.Data, depth):
+        if depth:
+            nested.on("host")(x, depth - 1)
+        else:
+            latch.wait(60)
+            add(x, 1)
+
+    x = zeros(ctx)
+    handle = nested.on("host")(x, 3)
+    threading.Timer(0.05, latch.set).start()
+    WAITS[how](ctx, handle)
+    assert handle.done()
+    ctx.fill(x, 0.0)  # after what they submit
+    np.testing.assert_array_equal(x.numpy(), 0)
+
+
+def test_a_handle_tells_when_time_is_up_in_a_nested_body(ctx):
+    latch = threading.Event()
+
+    @stf.task
+    def inner(x: stf.Data):
+        latch.wait(60)
+
+    @stf.task
+    def outer(x: stf.Data):
+        inner.on("host")(x)
+
+    handle = outer.on("host")(zeros(ctx))
+    with pytest.raises(TimeoutError, match=r"'outer' .*was still running after 0\.01 s"):
+        handle.result(timeout=0.01)
+    with pytest.raises(TimeoutError, match="still running"):
+        ctx.synchronize(timeout=0.01)
+    assert not handle.done() and handle.running()
+    latch.set()
+    handle.result(timeout=60)
+
+
+def test_a_call_that_fails_in_a_body_is_waited_for_by_nobody(ctx):
+    @stf.task
+    def inner(x: stf.Data, y: stf.Read):
+        pass
+
+    @stf.task
+    def outer(x: stf.Data, y: stf.Data):
+        with pytest.raises(stf.UninitializedDataError):
+            inner.on("host")(x, y)
+
+    x, y = zeros(ctx), ctx.logical_data_empty(4)
+    outer.on("host")(x, y).result(timeout=60)
+    assert x.ready()
+    np.testing.assert_array_equal(x.numpy(), 0)
+
+
+def test_what_is_known_of_bodies_is_forgotten(ctx):
+    from stf.tasks import handles, lent
+
+    x = zeros(ctx)
+    for _ in range(3):
+        spread.on("host")(x, 4).result()
+    x.numpy()
+    assert ctx.engine not in lent.BORROWERS
+    spread.on("host")(x, 4)
+    ctx.finalize()
+    assert ctx.engine not in lent.BORROWERS
+    assert not [task for task in handles.NESTED if task.engine is ctx.engine]

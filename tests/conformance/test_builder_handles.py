@@ -1,6 +1,7 @@
 """Handles that builders return: of one task, and of the tasks of a loop over several places."""
 
 import concurrent.futures
+import functools
 
 import numpy as np
 import pytest
@@ -58,6 +59,28 @@ def test_a_handle_stands_for_its_body(ctx, loop):
     array = np.ones(2)
     twice(array)  # the name stays that of a function
     assert array.tolist() == [2.0, 2.0]
+
+
+def test_a_handle_stands_for_its_body_in_task_functions(ctx):
+    x, y = ctx.logical_data(np.ones(3)), ctx.logical_data(np.ones(3))
+
+    @ctx.task(x.rw())
+    def twice(x: stf.ReadWrite, factor=2):
+        x *= factor
+
+    stf.task(twice)(y)
+    stf.task(twice, name="other")(y, factor=3)
+    stf.task(name="third")(twice)(y)
+    ctx.submit_task(twice, y)
+    ctx.submit_task(functools.partial(twice, factor=5), y)
+    stf.map(twice, [y, x])
+    assert x.numpy().tolist() == [4.0] * 3 and y.numpy().tolist() == [240.0] * 3
+
+    with ctx.task(x.rw()) as bare:
+        pass
+    for wrong in (stf.task, lambda handle: ctx.submit_task(handle, y)):
+        with pytest.raises(TypeError, match="keeps none; give the function itself"):
+            wrong(bare)
 
 
 def test_a_second_body_is_an_error(ctx):

@@ -223,6 +223,20 @@ def test_a_task_that_never_comes_is_told(path, caplog):
     assert "no task 'nobody' was submitted" in caplog.text
 
 
+def test_the_next_call_is_saved_where_tasks_are_held(path):
+    """It is neither one that is held when the capsule is asked for, nor one that is planned before it."""
+    with stf.context(devices="cpu:2", placement=stf.placement.planned()) as ctx:
+        x, y = ctx.logical_data(np.zeros(1), name="x"), ctx.logical_data(np.zeros(1000), name="y")
+        one = ctx.logical_data(np.ones(1), name="one")
+        scale(1.0, x, one), scale(2.0, x, one)
+        ctx.capsule(scale, path)
+        scale(3.0, x, one)
+        for _ in range(3):
+            scale(4.0, y, one)
+        assert x.numpy() == 64.0
+    assert rerun(path, "cpu")["x"].tolist() == [64.0]
+
+
 def test_recorded_tasks_have_no_inputs_yet(ctx, path):
     x, y = ctx.logical_data(np.ones(3), name="x"), ctx.logical_data(np.ones(3), name="y")
     ctx.capsule(scale, path)

@@ -144,3 +144,21 @@ def test_dataclasses_from_replayed_functions(ctx):
         np.testing.assert_array_equal(found.weights.numpy(), (np.arange(3.0) + k) ** 2)
         np.testing.assert_array_equal(found.layers[0].numpy(), (np.arange(3.0) + k) ** 2)
         assert found.rate == 0.5
+
+
+AUTOMATIC = {"auto": {"place": "auto"}, "planned": {"placement": stf.placement.planned()}}
+
+
+@pytest.mark.parametrize("options", AUTOMATIC.values(), ids=AUTOMATIC)
+def test_reduce_of_arrays_whose_shapes_are_found_at_chosen_places(options):
+    @stf.task
+    def concatenate(a: stf.Read, b: stf.Read) -> stf.New:
+        return np.concatenate([a, b])
+
+    with stf.context(devices="cpu:3", **options) as ctx:
+        data = [ctx.logical_data(np.full(i, float(i))) for i in range(6)]
+        found = stf.reduce(concatenate, data)
+        np.testing.assert_array_equal(found.numpy(), np.repeat(np.arange(6.0), range(6)))
+        total = ctx.logical_data_empty(())
+        ctx.task(found.read(), total.write())(lambda x, t: x.sum())
+        assert float(total) == sum(i * i for i in range(6))

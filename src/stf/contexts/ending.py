@@ -13,7 +13,7 @@ from stf.devices.make import stream_is_captured
 from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
 from stf.graphs.graph_scope import await_launches
 from stf.graphs.task_graph import close_graphs
-from stf.tasks import capsules
+from stf.tasks import capsules, lent
 from stf.tasks.checks import check_errors, must_be_outside
 from stf.tasks.task import ContextCore
 
@@ -73,6 +73,9 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
         if not knows_stream:  # nor does anybody know its events
             outside_events.cancel_all(context.engine)
         outside_events.await_open(context.engine)
+        if context.engine in lent.BORROWERS:  # what their bodies write must be there when parts are brought home
+            retiring.abandon_open_tasks(context.engine)
+            lent.settle_all(context.engine)
         bring_home(context)
         if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
             end_lost_capture(context)
@@ -138,6 +141,7 @@ def close(context: ContextCore) -> None:
         context.engine.closed = FINALIZED
     try:
         lifetime.forget(context)
+        lent.forget(context.engine)
         context._driver.ignore_loss(context._suspects)
         recording_caches.end(context.engine)
     finally:

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from stf._engine import outcomes
-from stf._engine.access import check_mine
 from stf._support.arguments import name_of, truth
 from stf._support.completion import Shown
 from stf.data.composite import CompositeData
@@ -32,7 +31,7 @@ from stf.data.logical_data import LogicalData
 from stf.data.release import know_layout
 from stf.errors import CaptureError
 from stf.tasks import handles
-from stf.tasks.checks import must_be_outside
+from stf.tasks.checks import must_be_outside, must_be_settled
 from stf.tasks.host_task import host_launch
 from stf.tasks.task import Task
 
@@ -391,7 +390,7 @@ def by_name(context: Any, data: Any, what: str) -> dict[str, LogicalData]:
             )
         if not isinstance(one, LogicalData):
             raise TypeError(f"ctx.{what} takes logical data, got {type(one).__name__} {one!r}; register it first")
-        check_mine(context.engine, one)
+        must_be_settled(context, one)
         if one.is_token:
             raise TypeError(f"ctx.{what} takes data with content, and {one!r} is a token; leave it out")
         know_layout(one)

@@ -15,6 +15,7 @@ from stf.errors import TaskFailedError
 from stf.tasks import handles, host_task
 from stf.tasks.checks import must_be_outside
 from stf.tasks.group import Tasks
+from stf.tasks.lent import BORROWERS, borrowers_of
 from stf.tasks.task import Task
 
 __all__ = ["as_completed"]
@@ -119,9 +120,14 @@ def each_of(
 def watch(item: Any, tell: Callable[[], object]) -> Task | None:
     """Call a function when data, or a task, are done; return the task that tells, None if they are."""
     try:
-        if not isinstance(item, HANDLES) and item.ready():
-            tell()
-            return None
+        if not isinstance(item, HANDLES):
+            borrower = borrower_of(item)
+            if borrower is not None:  # what its body submits comes first
+                borrower.add_done_callback(lambda _: watch_again(item, tell))
+                return borrower
+            if item.ready():
+                tell()
+                return None
         handle = item if isinstance(item, HANDLES) else reader_of(item)
     except TaskFailedError:  # they are known to be poisoned
         tell()
@@ -131,6 +137,23 @@ def watch(item: Any, tell: Callable[[], object]) -> Task | None:
         return None
     handle.add_done_callback(lambda _: tell())
     return handle.pending() if isinstance(handle, Tasks) else handle
+
+
+def watch_again(item: Any, tell: Callable[[], object]) -> None:
+    """Watch data as soon as a body is over that might submit tasks on them; tell at once if that cannot be."""
+    try:
+        watch(item, tell)
+    except BaseException:
+        tell()  # who reads them gets the error
+        raise
+
+
+def borrower_of(data: Any) -> Task | None:
+    """Return a task whose body may still submit tasks on data; None if there is none."""
+    if not BORROWERS:
+        return None
+    parts = data.parts if isinstance(data, CompositeData) else [data]
+    return next((task for part in parts for task in borrowers_of(part.core)), None)
 
 
 def reader_of(data: Any) -> Task:

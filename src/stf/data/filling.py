@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from stf._engine import reductions
-from stf._engine.access import check_mine
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
@@ -19,7 +18,7 @@ from stf.interop.known_arrays import describe_numpy
 from stf.interop.results import check_value, converts, kind_of_number, must_have_no_mask
 from stf.places.places import CompositePlace, DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
-from stf.tasks.checks import check_array, task_of_kind
+from stf.tasks.checks import check_array, must_be_settled, task_of_kind
 from stf.tasks.group import Tasks, joined
 from stf.tasks.placing import settle
 from stf.tasks.task import ContextCore, Task
@@ -263,7 +262,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     code = data_place_code(context, data_place)
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
-        check_mine(context.engine, part)
+        must_be_settled(context, part)
     accesses = [part.read(data_place) for part in parts]
     on_device = code > 0 and context.engine.places[code].ordinal >= 0
     if not on_device:  # of a device, whose stream waits for no worker

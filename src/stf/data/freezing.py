@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from stf._engine import claims, handover, retiring
-from stf._engine.access import check_mine, drop, must_be_writeable
+from stf._engine.access import drop, must_be_writeable
 from stf._support.completion import Shown
 from stf._support.sync import must_have_room
 from stf.data.composite import CompositeData
@@ -17,7 +17,7 @@ from stf.interop.streams import pointer_of
 from stf.places.places import DataPlace
 from stf.places.table import current_place_code, data_place_code
 from stf.tasks.annotations import access_mode
-from stf.tasks.checks import must_not_be_in_a_body
+from stf.tasks.checks import must_be_settled, must_not_be_in_a_body
 from stf.tasks.task import ContextCore
 
 __all__ = ["Frozen", "freeze"]
@@ -67,7 +67,7 @@ def freeze(
     """
     if isinstance(data, CompositeData):
         return freeze_parts(context, data, mode, data_place)
-    check_mine(context.engine, data)
+    must_be_settled(context, data)
     place = DataPlace("host") if data_place is None else data_place
     data_place_code(context, place)
     wanted = {"read": access_mode.read, "rw": access_mode.rw}.get(mode, mode) if isinstance(mode, str) else mode
@@ -89,6 +89,8 @@ def freeze(
 
 
 def freeze_parts(context: ContextCore, data: CompositeData, mode: Any, data_place: DataPlace | None) -> Frozen:
+    for part in data.parts:
+        must_be_settled(context, part)  # before one is lent, which the bodies may write
     parts: dict[int, Frozen] = {}
     try:
         for part in data.parts:

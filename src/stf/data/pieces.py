@@ -29,7 +29,7 @@ from stf.places.halos import Edge, Margins, as_halo, check_mode, check_parts, ed
 from stf.places.partition import Part, Tiles, part_of, positions_of
 from stf.places.places import CompositePlace, DataPlace, ExecPlace
 from stf.places.table import place_code
-from stf.tasks.checks import must_be_open, task_of_kind
+from stf.tasks.checks import must_be_open, must_be_settled, task_of_kind
 
 __all__ = ["Pieces"]
 
@@ -314,6 +314,7 @@ class Pieces:
     def release(self) -> None:
         """Give everything up: the whole is refreshed before."""
         must_be_open(self.context)
+        must_be_settled(self.context, self.whole)
         if self.whole.core.home is not None and self.whole.core.write_back:
             self.refresh_whole(None, 0)
         for handle in (self.whole, *(form.handle for form in self.forms.values()), *self.handles):

@@ -6,16 +6,15 @@ from typing import Any
 
 from stf import config
 from stf._engine import adoption, recording_caches, retiring
-from stf._engine.access import check_mine
 from stf.tasks import validation
-from stf.tasks.checks import must_be_outside, must_not_be_in_a_body
+from stf.tasks.checks import must_be_outside, must_be_settled, must_not_be_in_a_body
 from stf.tasks.task import ContextCore
 
 
 def write_back(context: ContextCore, data: Any) -> None:
     """What `LogicalData.write_back` does."""
-    check_mine(context.engine, data)
     must_be_outside(context, "write_back")
+    must_be_settled(context, data)
     if data.core.home is None:
         raise ValueError(f"{data.core.describe()} was made from a shape; there is no array to write back to")
     context.engine.patiently(retiring.refresh, data.core)
@@ -24,7 +23,7 @@ def write_back(context: ContextCore, data: Any) -> None:
 
 def release(context: ContextCore, data: Any) -> None:
     """What `LogicalData.release` does."""
-    check_mine(context.engine, data)
+    must_be_settled(context, data)
     recording_caches.give_up_recordings(context.engine, data.core)
     if config.validate:
         validation.await_home(context.engine, data.core)
@@ -33,8 +32,8 @@ def release(context: ContextCore, data: Any) -> None:
 
 def accept(context: ContextCore, data: Any) -> None:
     """What `LogicalData.accept` does."""
-    check_mine(context.engine, data)
     must_not_be_in_a_body(context, "accept")
+    must_be_settled(context, data)
     context.engine.patiently(retiring.accept, data.core)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, overload
 
 import numpy as np
@@ -21,8 +22,15 @@ from stf.places.places import DataPlace
 from stf.places.table import current_device_code, data_place_code
 from stf.tasks import handles, host_task
 from stf.tasks.annotations import Stream
-from stf.tasks.checks import check_errors, must_be_open, must_be_outside, must_not_be_in_a_body, task_of_kind
-from stf.tasks.lent import BORROWERS, settle
+from stf.tasks.checks import (
+    check_errors,
+    must_be_open,
+    must_be_outside,
+    must_be_settled,
+    must_not_be_in_a_body,
+    task_of_kind,
+)
+from stf.tasks.lent import is_lent, settle_all
 from stf.tasks.task import ContextCore, Task
 from stf.values.containers import Container, join, split
 
@@ -37,11 +45,9 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
         return join(kind, what, found)
     whole = isinstance(data, CompositeData)
     parts = data.parts if isinstance(data, CompositeData) else [data]
-    for part in parts:
-        check_mine(context.engine, part)
     must_be_outside(context, "wait", False, waits_for_one=True)
-    for part in parts if BORROWERS else ():
-        settle(part)
+    for part in parts:
+        must_be_settled(context, part)
     for part in parts:
         know_layout(part)
     # what is gathered is launched when the task begins
@@ -113,7 +119,7 @@ def ready(context: ContextCore, parts: list[Any]) -> bool:
         context.engine.gathering.step_out()
     if context.engine.scope.records:
         raise TaskStateError("ready() inside of what is recorded: nothing runs there; ask after a launch")
-    return all(part.core.engine.is_ready(part.core) for part in parts)
+    return all(not is_lent(part) and part.core.engine.is_ready(part.core) for part in parts)  # in this order
 
 
 @overload
@@ -167,9 +173,8 @@ async def wait_async(context: ContextCore, data: Any, *, arrays: str | None = No
     parts = data.parts if isinstance(data, CompositeData) else [data]
     for part in parts:
         check_mine(context.engine, part)
-        is_lent = BORROWERS and (id(context.engine), part.core.id) in BORROWERS
-        is_lent = is_lent or part.core.is_result
-        if is_lent or (part.core.layout is not None and part.core.layout.interface is not None):
+        layout = part.core.layout
+        if is_lent(part) or part.core.is_result or (layout is not None and layout.interface is not None):
             import asyncio  # which few programs need, and which takes its time
 
             return await asyncio.to_thread(wait_in_general, context, data, None, arrays)
@@ -233,7 +238,11 @@ def synchronize(context: ContextCore, timeout: float | None = None) -> None:
     """
     must_be_open(context)
     must_be_outside(context, "synchronize")
-    if not context.engine.synchronize(arguments.seconds(timeout)):
+    seconds = arguments.seconds(timeout)
+    end = handles.end_after(seconds)
+    is_in_time = settle_all(context.engine, seconds)  # whose tasks are submitted so far, for who called these
+    left = seconds if end is None else max(end - time.monotonic(), 0.0)
+    if not is_in_time or not context.engine.synchronize(left):
         raise TimeoutError(f"tasks were still running after {timeout} s")
     if context.placement is not None:
         context.placement.settle_clocks()

@@ -116,10 +116,16 @@ def capsule(context: Any, task: Any, path: Any) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"there is no folder {folder} to write {os.path.basename(path)} in; make it first")
+    engine = context.engine
+    engine.submit_held()  # tasks of calls before this one
     with lock:
         wanted.setdefault(context, []).append(Wanted(task, path))
-    engine = context.engine
     engine.watches = True
+
+
+def is_asked(context: Any) -> bool:
+    """Return whether a capsule is asked for; then no task is held, so that the next call is the next task."""
+    return bool(wanted) and context is not None and bool(wanted.get(context))
 
 
 def offer(task: Any, kind: str, pieces: dict[str, Any], fn: Any, results: int = 0) -> None:

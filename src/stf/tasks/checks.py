@@ -10,6 +10,7 @@ from stf._engine.access import check_mine
 from stf._engine.failures import raise_failures
 from stf.errors import TaskStateError
 from stf.interop.current import return_owed
+from stf.tasks.lent import BORROWERS, settle
 from stf.tasks.placing import place_at
 from stf.tasks.task import ContextCore, Task
 
@@ -19,6 +20,16 @@ def check_array(context: ContextCore, data: Any) -> None:
     check_mine(context.engine, data)
     if data.is_token:
         raise TypeError(f"{data.core.describe()} has no content; use logical data with a shape")
+
+
+def must_be_settled(context: ContextCore, data: Any) -> None:
+    """Raise unless data are the context's; wait for bodies that may still submit tasks on them (`stf.Data`).
+
+    Whatever reads data outside of tasks, moves them or gives them back begins with this.
+    """
+    check_mine(context.engine, data)
+    if BORROWERS:
+        settle(data)
 
 
 def must_be_open(context: ContextCore) -> None:

@@ -10,7 +10,7 @@ from stf._support.arguments import name_of, truth
 from stf.interop.libraries import check_library
 from stf.tasks.after import accesses_after
 from stf.tasks.functions import BoundTaskFunction, TaskFunction
-from stf.tasks.task import ContextCore, Task
+from stf.tasks.task import ContextCore, Task, body_of
 
 __all__ = ["submit_task", "task"]
 
@@ -56,7 +56,7 @@ def task(
         ``stf.Accumulate[op]`` where they take logical data (or lists, tuples, dicts or dataclasses of it). Others take
         plain values, or accesses such as ``x.read()``. ``stf.Read[torch.Tensor]`` says which arrays the function gets,
         ``stf.Read[np.float32]`` which elements they must have. A parameter annotated `stf.Stream` or `stf.Task` is
-        injected.
+        injected. The handle of a task that has a body stands for that.
     arrays : str, optional
         Library of the arrays that the function gets.
     name, symbol : str, optional
@@ -102,8 +102,8 @@ def task(
     if arrays is not None:
         check_library(arrays)
     if fn is None:
-        return lambda function: TaskFunction(function, name, arrays, in_graphs=in_graphs)
-    return TaskFunction(fn, name, arrays, in_graphs=in_graphs)
+        return lambda function: TaskFunction(body_of(function), name, arrays, in_graphs=in_graphs)
+    return TaskFunction(body_of(fn), name, arrays, in_graphs=in_graphs)
 
 
 def submit_task(
@@ -120,7 +120,7 @@ def submit_task(
     Parameters
     ----------
     fn : callable
-        A function annotated as for `stf.task`, or one made by it.
+        A function annotated as for `stf.task`, or one made by it; the handle of a task that has a body stands for that.
     *args
         Its arguments; accesses, such as ``x.read()``, for parameters without an annotation.
     place : place, optional
@@ -207,12 +207,14 @@ def task_in(fn: Any) -> tuple[TaskFunction[...], tuple[Any, ...], dict[str, Any]
     """Return the task function in what is called as one, and the arguments that it has: of methods, and `partial`s."""
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
-    inner: Any = fn
+    inner: Any = body_of(fn)
     while True:
         if isinstance(inner, functools.partial):
-            inner, args, named = inner.func, (*inner.args, *args), {**inner.keywords, **named}
+            inner, args, named = body_of(inner.func), (*inner.args, *args), {**inner.keywords, **named}
         elif isinstance(inner, BoundTaskFunction):
             inner, args = inner.function, (inner.instance, *args)
         else:
             break
-    return (inner, args, named) if isinstance(inner, TaskFunction) else (TaskFunction(fn), (), {})
+    if isinstance(inner, TaskFunction):
+        return inner, args, named
+    return TaskFunction(functools.partial(inner, *args, **named) if args or named else inner), (), {}

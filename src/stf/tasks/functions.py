@@ -20,6 +20,7 @@ from stf.places.places import ExecPlace
 from stf.tasks import capsules, draws
 from stf.tasks.arguments import refuse_container, remedy_for
 from stf.tasks.closures import check_globals
+from stf.tasks.late_arrays import settle_open
 from stf.tasks.lent import data_lent, lend
 from stf.tasks.new_data import results_of
 from stf.tasks.parameters import mode_of_accesses, modes_in, read_annotation
@@ -633,6 +634,8 @@ class TaskFunction:
         task.engine = owner.engine
         place_as_function(task, owner, self.where, self.is_fixed)
         task.priority = self.priority
+        if task.where < 0 and owner.engine.has_results:
+            settle_open(task)
         if task.where < 0 and not can_be_held(task):
             settle(task)
         return 0

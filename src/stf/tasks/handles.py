@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -26,10 +27,26 @@ log = logging.getLogger("stf")
 NEW, OPEN, ENDED = range(3)
 WAITS, BEGUN, CALLED_OFF = range(3)
 RECORDED, GATHERED = -1, -2
+MANY_NESTED = 1024  # tasks in `NESTED`, among which those that are done are looked for
+NESTED: dict[Any, list[Any]] = {}  # by task: what its body has submitted, if that submits tasks itself (`stf.Data`)
+most_nested = MANY_NESTED
+lock = threading.RLock()
 
 
 def is_done(task: Any) -> bool:
-    """Return whether a task has run, failed, or was cancelled or skipped."""
+    """Return whether a task has run, failed, or was cancelled or skipped; and those that its body has nested."""
+    return is_over(task) and (not NESTED or nested_left(task) is None)
+
+
+def has_run(task: Any) -> bool:
+    """Return whether the body of a task is over, without asking a device and without submitting anything."""
+    if task.fate == CALLED_OFF or task.engine.closed is not None:
+        return True
+    return task.outcome is not None and not task.outcome.pending
+
+
+def is_over(task: Any) -> bool:
+    """Return whether a task itself has run, failed, or was cancelled or skipped."""
     if task.fate == CALLED_OFF:
         return True
     if task.is_held:
@@ -92,9 +109,24 @@ def wait(task: Any, timeout: float | None, what: str) -> None:
     inside = claims.inside(task.engine, threading.get_ident(), True)
     if inside is not None:
         raise TaskStateError(f"{what} of task {task.label()} inside {inside}")
-    seconds = arguments.seconds(timeout)
-    if not wait_until_done(task, seconds) and not is_done(task):
+    if not wait_for_all(task, end_after(arguments.seconds(timeout))):
         raise TimeoutError(f"task {task.label()} was still running after {timeout} s")
+
+
+def end_after(timeout_s: float) -> float | None:
+    """Return when a wait ends that may last so long; None for one without a limit."""
+    return None if timeout_s < 0 else time.monotonic() + timeout_s
+
+
+def wait_for_all(task: Any, end: float | None) -> bool:
+    """Block until a task is done, and those that its body has nested; False if that is not until `end`."""
+    waited = task
+    while waited is not None:
+        timeout_s = -1.0 if end is None else max(end - time.monotonic(), 0.0)
+        if not wait_until_done(waited, timeout_s) and not is_over(waited):
+            return False
+        waited = nested_left(task) if NESTED else None
+    return True
 
 
 def wait_until_done(task: Any, timeout_s: float) -> bool:
@@ -134,6 +166,47 @@ def result(task: Any, timeout: float | None) -> None:
             raise error
         finally:
             del error  # its traceback holds this frame
+
+
+# -- bodies that submit ------------------------------------------------------------------------------------------------
+
+
+def nest(task: Any, inner: Any) -> None:
+    """Let a task be done only when another one is, too, which its body submits, and whose body submits itself."""
+    global most_nested
+    with lock:
+        NESTED.setdefault(task, []).append(inner)
+        if len(NESTED) > most_nested:
+            for one in reversed(list(NESTED)):  # those that are nested came later
+                if has_run(one) and all(has_run(other) and other not in NESTED for other in NESTED[one]):
+                    del NESTED[one]
+            most_nested = max(MANY_NESTED, 2 * len(NESTED))
+
+
+def nested_left(task: Any) -> Any:
+    """Return a task that the body of one which is over has nested, and that is not done; None if all are."""
+    left = list(NESTED.get(task, ()))
+    if not left:
+        return None
+    while left:
+        inner = left[-1]
+        if (inner.state == ENDED or inner.is_held) and not is_over(inner):  # else the call has failed that made it
+            break
+        left.pop()
+        left += NESTED.get(inner, ())
+    with lock:
+        if task in NESTED:
+            NESTED[task] = left  # no more come
+        if not left:
+            NESTED.pop(task, None)
+    return left[-1] if left else None
+
+
+def forget_nested(engine: Any) -> None:
+    """Forget the tasks of a context that has ended."""
+    with lock:
+        for task in [task for task in NESTED if task.engine is engine]:
+            del NESTED[task]
 
 
 # -- cancelling ----------------------------------------------------------------------------------------------------
@@ -246,6 +319,10 @@ def tell_after(task: Any, events: EventSet | None) -> None:
 
 def tell(task: Any) -> None:
     """Tell who waits for a task that it is done, and call its callbacks, whatever they raise."""
+    left = nested_left(task) if NESTED else None
+    if left is not None:
+        tell_after(task, end_of(left))
+        return
     watch: TaskWatch = task.watch
     with watch.condition:
         tell_waiters(task, watch)

@@ -19,6 +19,7 @@ from stf._port.replicas import Layout
 from stf.interop import adapters
 from stf.interop.memory import numpy_view
 from stf.interop.results import check_result, must_have_no_mask
+from stf.tasks.placing import place_by_number
 
 NDARRAY: object = np.ndarray
 tensors_made: list = adapters.tensors_made
@@ -104,6 +105,29 @@ def has_open(task: TaskCore):
         if core.is_result and core.layout.dtype is None:
             return True
     return False
+
+
+def settle_open(task: TaskCore):
+    """Choose the place of an automatic task at once, if some of its data have no shape yet.
+
+    These cannot be copied before a body has returned them, and nobody knows how much there is to move. So the task runs
+    where they will be, and at the default place if it is the first.
+    """
+    if not has_open(task):
+        return
+    engine: Engine = task.engine
+    for item in task.accesses:
+        core: Data = cython.cast(Access, item).core
+        if not core.is_result or core.layout.dtype is not None:
+            continue
+        for known in core.version.replicas:
+            replica: Replica = known
+            if replica.awaits_result and core.version.writers.count:
+                for place in engine.places:
+                    if place.memory == replica.place:
+                        place_by_number(task, place.number)
+                        return
+    place_by_number(task, task.context.default_place_code())
 
 
 def access_when_known(handle: DataHandle, mode):

@@ -44,6 +44,7 @@ from stf._engine.failures import Cancellation, Failure
 from stf._support.context_variables import variables_here
 from stf._support.sync import make_lock
 from stf.placement.plans import plan
+from stf.tasks.capsules import is_asked
 from stf.tasks.placing import place_as_planned
 
 IDLE_S = 200e-6
@@ -81,6 +82,8 @@ class Window:
         """Return whether a task of this thread can be held."""
         engine, me = self.engine, threading.get_ident()
         if engine.blocking or engine.closed is not None or engine.ending or engine.cancelled is not None:
+            return False
+        if engine.watches and is_asked(engine.context()):
             return False
         if self.submitter == me or me in host_waits.RUNNING:
             return False  # a body goes on with what it has begun
