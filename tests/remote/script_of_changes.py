@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,15 @@ class Counter:
 class Settings:
     factor: float = 2.0
     steps: list[int] = dataclasses.field(default_factory=list)
+
+    @functools.cached_property
+    def doubled(self) -> float:
+        return 2 * self.factor
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
 
 
 class Color(enum.Flag):
@@ -186,7 +196,13 @@ def draws_inside(x: stf.ReadWrite, what: Any) -> None:
 
 @stf.task
 def reads_factor(x: stf.ReadWrite, settings: Any) -> None:
-    x += settings.factor
+    x += settings.factor + 0 * settings.doubled
+
+
+@stf.task
+def adds_pair(x: stf.ReadWrite, pair: stf.Read) -> None:
+    if type(pair) is Pair:
+        x += pair.first + pair.second
 
 
 @stf.task

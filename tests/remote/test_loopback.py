@@ -499,6 +499,13 @@ def test_an_object_is_of_the_class_that_the_body_uses(ctx: stf.Context, script: 
     assert x.numpy().tolist() == [14.0] * 2
 
 
+def test_a_tuple_of_data_of_a_class_of_the_script_travels(ctx: stf.Context, script: Any) -> None:
+    x, first, second = ctx.logical_data_zeros(2), ctx.logical_data_ones(2), ctx.logical_data_ones(2)
+    scale.on(0)(first)
+    script.adds_pair.on(1)(x, script.Pair(first, second))
+    assert x.numpy().tolist() == [4.0] * 2
+
+
 def test_members_of_an_enumeration_of_the_script_are_themselves(ctx: stf.Context, script: Any) -> None:
     x = ctx.logical_data_zeros(2)
     for color in (script.Color.RED, script.Color.RED | script.Color.BLUE, script.Color.BLUE):

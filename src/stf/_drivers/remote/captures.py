@@ -46,6 +46,7 @@ FOLLOWED = (  # looked into by `parts_of`, or there by name
     types.MethodType,
     types.BuiltinFunctionType,
     functools.partial,
+    functools.cached_property,
     property,
     *WRAPPERS,
 )
@@ -175,6 +176,8 @@ def parts_of(value: Any, label: str = "", is_root: bool = False) -> list[Binding
         inner = [] if its_self is None or isinstance(its_self, types.ModuleType) else [("__self__", its_self)]
     elif isinstance(value, WRAPPERS):
         inner = [("__func__", value.__func__)]
+    elif isinstance(value, functools.cached_property):
+        inner = [("func", value.func)]
     elif isinstance(value, property):
         inner = [("fget", value.fget), ("fset", value.fset), ("fdel", value.fdel)]
     if is_root:
@@ -276,7 +279,10 @@ class Digest(pickle.Pickler):
             return len, (value_in(Cell(obj), ""),)
         if kind is types.MappingProxyType:
             return len, (dict(obj),)
-        return NotImplemented
+        if kind is functools.cached_property:
+            return len, (obj.attrname, obj.func)
+        cached = cached_in(kind)  # type: ignore[arg-type]
+        return without_caches(obj, cached) if cached else NotImplemented
 
     def of(self, value: Any) -> bytes:
         """Return the digest of a value."""
@@ -286,6 +292,22 @@ class Digest(pickle.Pickler):
             return id(value).to_bytes(8, "little")
         self.digest.update(self.buffer.getbuffer())
         return self.digest.digest()
+
+
+@functools.lru_cache(maxsize=1024)
+def cached_in(kind: type) -> frozenset[str]:
+    """Return the properties of a class that objects keep once they were asked for (`functools.cached_property`)."""
+    every = [item for base in kind.__mro__ for item in vars(base).items()]
+    return frozenset([name for name, value in every if isinstance(value, functools.cached_property)])
+
+
+def without_caches(value: Any, cached: frozenset[str]) -> Any:
+    """Return what an object is pickled as, without properties that a body may have asked for first."""
+    reduced = value.__reduce_ex__(5)
+    if type(reduced) is not tuple or len(reduced) < 3 or type(reduced[2]) is not dict:
+        return NotImplemented
+    state = {name: item for name, item in reduced[2].items() if name not in cached}
+    return (*reduced[:2], state, *reduced[3:])
 
 
 class Watched:

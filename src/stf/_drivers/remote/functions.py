@@ -120,7 +120,7 @@ def pickler() -> Any:
 
         def reducer_override(self, obj: Any) -> Any:
             reduced = self.reduced(obj)
-            if reduced is not NotImplemented:
+            if reduced is not NotImplemented and isinstance(obj, type | types.FunctionType):
                 self.met.append(obj)
             return reduced
 
@@ -130,6 +130,8 @@ def pickler() -> Any:
                     return self._dynamic_function_reduce(with_plain_globals(obj))
                 if obj is self.fn:
                     return self._dynamic_function_reduce(obj)
+            if type(obj) is functools.cached_property:  # it has a lock in Python 3.11
+                return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
             reduced = super().reducer_override(obj)
             return without_tracker(reduced) if isinstance(obj, type) else reduced
 
@@ -243,22 +245,31 @@ def pickled_arguments(
     TypeError
         One cannot travel, or would be another thing there.
     """
-    call = (run, rest) if surroundings is None else (run_within, (surroundings, run, *rest))
-    args, kinds, to_fill = rest[0], rest[2], rest[6]
-    special = [i for i, value in enumerate(args) if not (is_array_of_data(value) or is_plain(value))]
-    if not special and to_fill is None and (surroundings is None or surroundings[1] is None):
+    if surroundings is None:
+        call, is_plain_call = (run, rest), rest[6] is None
+    else:  # NumPy may call a function of the script for an error
+        call, is_plain_call = (run_within, (surroundings, run, *rest)), rest[6] is None and surroundings[1] is None
+    args = rest[0]
+    for value in args:
+        if type(value) is not RemoteArray and not is_same_there(value):
+            is_plain_call = False
+            break
+    if is_plain_call:
         try:
             return pickle.dumps(call, 5), None
         except Exception:
             pass  # a lambda
+    kinds = rest[2]
     code = getattr(fn, "__code__", None)
     names = [name for name, _ in kinds] if kinds else code.co_varnames[: code.co_argcount] if code is not None else ()
     watched = []
-    for i in special:
+    for i, value in enumerate(args):
+        if is_same_there(value):
+            continue
         label = f"argument '{names[i]}'" if i < len(names) else f"argument {i}"
-        if not type(args[i]).__module__.startswith("stf."):
-            refuse_what_changes(args[i], label, fn, places)
-            if not is_constant(args[i]):
+        if not type(value).__module__.startswith("stf."):
+            refuse_what_changes(value, label, fn, places)
+            if not is_constant(value):
                 watched.append((i, f"its {label}"))
     buffer = io.BytesIO()
     try:
@@ -268,12 +279,12 @@ def pickled_arguments(
     return buffer.getvalue(), tuple(watched)
 
 
-def is_array_of_data(value: Any) -> bool:
-    """Return whether an argument is logical data there, or a list or tuple of these."""
+def is_same_there(value: Any) -> bool:
+    """Return whether an argument is a plain value, logical data, or a list or tuple of data: no copy of the user's."""
     kind = type(value)
-    if kind is list or kind is tuple:
-        return len(value) > 0 and all([type(item) is RemoteArray for item in value])
-    return kind is RemoteArray
+    if (kind is list or kind is tuple) and len(value) > 0 and all([type(item) is RemoteArray for item in value]):
+        return True
+    return kind is RemoteArray or is_plain(value)
 
 
 def refuse_what_changes(value: Any, label: str, fn: Any, places: dict[int, int]) -> None:
