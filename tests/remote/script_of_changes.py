@@ -31,6 +31,15 @@ class Counter:
         self.own += 1
         x += self.own
 
+    @stf.task
+    def add_own(self, x: stf.ReadWrite) -> None:
+        x += self.own
+
+    @stf.task
+    def count_own(self, x: stf.ReadWrite) -> None:
+        self.own += 1
+        x += self.own
+
 
 @dataclasses.dataclass
 class Settings:
@@ -126,6 +135,12 @@ def changes_a_class(x: stf.ReadWrite) -> None:
 @stf.task
 def adds_to_a_class(x: stf.ReadWrite) -> None:
     Counter.new = 1
+    x += 1
+
+
+@stf.task
+def adds_to_a_function(x: stf.ReadWrite) -> None:
+    noise.calls = 1
     x += 1
 
 

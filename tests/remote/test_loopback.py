@@ -381,6 +381,7 @@ CHANGES_BY_FUNCTION = {
     "makes_a_variable": r"variable 'MADE' of 'makes' \(int\)",
     "changes_a_class": r"attribute 'count' of class 'Counter' \(int\)",
     "adds_to_a_class": r"attribute 'new' of class 'Counter' \(int\)",
+    "adds_to_a_function": r"attribute 'calls' of 'noise' \(int\)",
     "fills_a_dict_of_a_class": r"attribute 'known' of class 'Counter' \(dict\)",
     "default_of_its_own": r"parameter 'seen' \(list\)|argument 'seen' \(list\)",
     "default_of_a_helper": r"default of parameter 'kept' of 'keeps' \(list\)",
@@ -432,6 +433,17 @@ def test_a_method_that_counts_in_its_object_fails(ctx: stf.Context, script: Any)
     ctx.task(x.rw())(counter.step)
     with pytest.raises(stf.TaskFailedError, match=r"task 'step' changes .*'__self__' \(Counter\)"):
         x.numpy()
+
+
+def test_task_functions_of_a_class_of_the_script(ctx: stf.Context, script: Any) -> None:
+    x, y = ctx.logical_data_zeros(2), ctx.logical_data_zeros(2, name="y")
+    counter = script.Counter()
+    for place in (0, 1):
+        counter.add_own.on(place)(x)
+    counter.count_own.on(1)(y)
+    assert x.numpy().tolist() == [2.0] * 2
+    with pytest.raises(stf.TaskFailedError, match=r"task 'count_own' changes its argument 'self' \(Counter\)"):
+        y.numpy()
 
 
 def test_an_attribute_of_the_class_of_an_argument_is_named(ctx: stf.Context, script: Any) -> None:

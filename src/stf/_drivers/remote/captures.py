@@ -81,11 +81,11 @@ class Cell:
 
 
 class Attributes:
-    """A scope of the attributes of a class; None is the name of how many there are that the user has made."""
+    """A scope of the attributes of a class or function; None is the name of how many of them the user has made."""
 
     __slots__ = ("kind",)
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: type | types.FunctionType) -> None:
         self.kind = kind
 
     def __getitem__(self, name: str | None) -> Any:
@@ -125,6 +125,11 @@ def is_plain(value: Any) -> bool:
     if kind is tuple:
         return all([is_plain(item) for item in value])
     return kind in QUICK or (kind.__module__ == "numpy" and isinstance(value, np.generic | np.dtype))
+
+
+def is_task_function(value: Any) -> bool:
+    """Return whether it is a task function, which travels as the function that it is made of."""
+    return type(value).__module__.startswith("stf.") and hasattr(type(value), "made_of")
 
 
 def is_by_value(value: Any) -> bool:
@@ -178,6 +183,8 @@ def parts_of(value: Any, label: str = "", is_root: bool = False) -> list[Binding
         inner = [("__func__", value.__func__)]
     elif isinstance(value, functools.cached_property):
         inner = [("func", value.func)]
+    elif is_task_function(value):
+        inner = [("fn", value.fn)]
     elif isinstance(value, property):
         inner = [("fget", value.fget), ("fset", value.fset), ("fdel", value.fdel)]
     if is_root:
@@ -205,8 +212,10 @@ def parts_of_function(fn: types.FunctionType, is_root: bool) -> list[Binding]:
         found.append((f"the default of {its}parameter '{name}'{of}", Fixed(value), name))
     for name in fn.__kwdefaults__ or ():
         found.append((f"the default of {its}parameter '{name}'{of}", fn.__kwdefaults__, name))
+    attributes = Attributes(fn)
     for name in fn.__dict__:
-        found.append((f"{its}attribute '{name}'{of}", fn.__dict__, name))
+        found.append((f"{its}attribute '{name}'{of}", attributes, name))
+    found.append((f"the attributes of '{fn.__name__}'", attributes, None))
     return [Binding(*each, value_in(each[1], each[2])) for each in found]
 
 
@@ -242,6 +251,7 @@ def is_steady(value: Any) -> bool:
         or type(value) is object
         or is_constant(value)
         or isinstance(value, FOLLOWED)
+        or is_task_function(value)
         or (type(value).__module__.startswith("numpy") and callable(value))  # a ufunc
     )
 

@@ -24,9 +24,11 @@ from typing import Any, NamedTuple
 from stf._drivers.remote.captures import (
     Binding,
     Fixed,
+    is_by_value,
     is_generator,
     is_plain,
     is_steady,
+    is_task_function,
     parts_of,
     reached_from,
 )
@@ -130,6 +132,8 @@ def pickler() -> Any:
                     return self._dynamic_function_reduce(with_plain_globals(obj))
                 if obj is self.fn:
                     return self._dynamic_function_reduce(obj)
+            if is_task_function(obj) and is_by_value(obj.fn):
+                return obj.made_of()
             if type(obj) is functools.cached_property:  # it has a lock in Python 3.11
                 return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
             reduced = super().reducer_override(obj)
