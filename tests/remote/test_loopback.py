@@ -7,9 +7,12 @@ import contextvars
 import decimal
 import json
 import os
+import pathlib
+import random
 import signal
 import threading
 import time
+import types
 from typing import Any
 
 import numpy as np
@@ -359,6 +362,204 @@ def test_a_body_that_changes_what_it_captured_fails(ctx: stf.Context, kind: str)
     ctx.task(x.rw())({"list": appends, "dict": keeps, "counter": counts}[kind])
     with pytest.raises(stf.TaskFailedError, match="the change would get lost"):
         x.numpy()
+
+
+@pytest.fixture
+def script() -> Any:
+    """A script whose functions and classes travel by value, as those of ``__main__`` do; each test has its own."""
+    file = pathlib.Path(__file__).with_name("script_of_changes.py")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(file.read_text(), str(file), "exec", dont_inherit=True), names)
+    return types.SimpleNamespace(**names)
+
+
+CHANGES_BY_FUNCTION = {
+    "draws_in_helper": r"variable 'RNG' of 'noise' \(Generator\) .*; draw from a generator of ctx.random",
+    "draws_by_method": r"variable 'draw' \(Random\) .*; draw from a generator of ctx.random",
+    "logs_in_helper": r"variable 'LOG' of 'log' \(list\)",
+    "counts_in_helper": r"variable 'COUNT' of 'count' \(int\)",
+    "makes_a_variable": r"variable 'MADE' of 'makes' \(int\)",
+    "changes_a_class": r"attribute 'count' of class 'Counter' \(int\)",
+    "adds_to_a_class": r"attribute 'new' of class 'Counter' \(int\)",
+    "adds_to_a_function": r"attribute 'calls' of 'noise' \(int\)",
+    "fills_a_dict_of_a_class": r"attribute 'known' of class 'Counter' \(dict\)",
+    "default_of_its_own": r"parameter 'seen' \(list\)|argument 'seen' \(list\)",
+    "default_of_a_helper": r"default of parameter 'kept' of 'keeps' \(list\)",
+}
+
+
+@pytest.mark.parametrize("body", CHANGES_BY_FUNCTION)
+def test_what_a_body_changes_out_of_sight_is_named(ctx: stf.Context, script: Any, body: str) -> None:
+    x = ctx.logical_data_zeros(2, name="x")
+    getattr(script, body).on(1)(x)
+    with pytest.raises(stf.TaskFailedError, match=f"task '{body}' changes .*({CHANGES_BY_FUNCTION[body]})"):
+        x.numpy()
+
+
+def test_an_array_that_a_function_brought_is_named_where_it_is_written(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2, name="x")
+    script.writes_a_captured_array.on(1)(x)
+    with pytest.raises(stf.TaskFailedError, match="read-only") as caught:
+        x.numpy()
+    assert "read-only: its variable 'WEIGHTS'" in "".join(caught.value.__cause__.__notes__)
+
+
+CHANGES_OF_ARGUMENTS = {
+    "list": ("appends", lambda script: [], "list"),
+    "nested": ("writes_an_item", lambda script: [1.0, {"a": [2.0]}], "list"),
+    "dict": ("writes_an_item", lambda script: {}, "dict"),
+    "array": ("writes_an_item", lambda script: np.zeros(3), "ndarray"),
+    "strided array": ("writes_an_item", lambda script: np.zeros((4, 4))[::2, 1], "ndarray"),
+    "array of objects": ("writes_an_item", lambda script: np.array([None, "a"]), "ndarray"),
+    "iterator": ("takes_next", lambda script: iter([1.0, 2.0]), "list_iterator"),
+    "object": ("counts_in_object", lambda script: script.Counter(), "Counter"),
+    "object in a tuple": ("draws_inside", lambda script: {"generator": np.random.default_rng(0)}, "dict"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES_OF_ARGUMENTS)
+def test_an_argument_that_a_body_changes_is_named(ctx: stf.Context, script: Any, kind: str) -> None:
+    body, make, what = CHANGES_OF_ARGUMENTS[kind]
+    x = ctx.logical_data_zeros(2, name="x")
+    given = make(script)
+    getattr(script, body).on(0)(x, given)
+    with pytest.raises(stf.TaskFailedError, match=f"task '{body}' changes its argument 'what' .{what}. .* get lost"):
+        x.numpy()
+
+
+def test_a_method_that_counts_in_its_object_fails(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2, name="x")
+    counter = script.Counter()
+    ctx.task(x.rw())(counter.step)
+    with pytest.raises(stf.TaskFailedError, match=r"task 'step' changes .*'__self__' \(Counter\)"):
+        x.numpy()
+
+
+def test_task_functions_of_a_class_of_the_script(ctx: stf.Context, script: Any) -> None:
+    x, y = ctx.logical_data_zeros(2), ctx.logical_data_zeros(2, name="y")
+    counter = script.Counter()
+    for place in (0, 1):
+        counter.add_own.on(place)(x)
+    counter.count_own.on(1)(y)
+    assert x.numpy().tolist() == [2.0] * 2
+    with pytest.raises(stf.TaskFailedError, match=r"task 'count_own' changes its argument 'self' \(Counter\)"):
+        y.numpy()
+
+
+def test_an_attribute_of_the_class_of_an_argument_is_named(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2, name="x")
+    script.counts_in_class_of.on(0)(x, script.Counter())
+    with pytest.raises(stf.TaskFailedError, match=r"changes attribute 'count' of class 'Counter' \(int\)"):
+        x.numpy()
+
+
+def test_a_changed_argument_of_a_recording_is_named(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2, name="x")
+    with ctx.task_graph() as graph:
+        script.appends.on(1)(x, [])
+    graph.launch()
+    with pytest.raises(stf.TaskFailedError, match=r"changes its argument 'what' \(list\)"):
+        x.numpy()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [np.random.default_rng, np.random.RandomState, np.random.PCG64, random.Random],
+    ids=lambda make: make.__name__,
+)
+def test_a_generator_as_an_argument_is_refused(ctx: stf.Context, script: Any, make: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    with pytest.raises(TypeError, match=r"argument 'what' of task 'draws_from' is a \w+, .*ctx.random \(stf.Random\)"):
+        script.draws_from(x, make(0))
+    assert x.numpy().tolist() == [0.0] * 2
+
+
+def test_a_generator_of_the_context_travels(ctx: stf.Context) -> None:
+    @stf.task
+    def walk(x: stf.ReadWrite, g: stf.Random) -> None:
+        x += g.uniform(size=x.shape)
+
+    rng, found = ctx.random(3), []
+    for place in (0, 1, "host"):
+        walk.on(place)(x := ctx.logical_data_zeros(2), rng)
+        found.append(x.numpy().tolist())
+    assert found[0] != found[1] != found[2]
+
+
+def test_arguments_that_are_only_read_travel(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    settings = script.Settings(3.0, [1, 2])
+    for place in (0, 1):
+        script.reads_factor.on(place)(x, settings)
+    settings.factor = 4.0
+    script.reads_factor.on(1)(x, settings)
+    assert x.numpy().tolist() == [10.0] * 2
+
+    @stf.task
+    def add_all(x: stf.ReadWrite, *others: Any, scale: Any) -> None:
+        for other in others:
+            x += scale["by"] * np.sum(other)
+
+    add_all.on(0)(x, np.ones(3), [1, 2], scale={"by": 2.0})
+    assert x.numpy().tolist() == [22.0] * 2
+
+
+def test_an_object_is_of_the_class_that_the_body_uses(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    for _ in range(2):
+        script.asks_for_class.on(1)(x, script.Settings(), [script.Settings(5.0)])
+    assert x.numpy().tolist() == [14.0] * 2
+
+
+def test_a_tuple_of_data_of_a_class_of_the_script_travels(ctx: stf.Context, script: Any) -> None:
+    x, first, second = ctx.logical_data_zeros(2), ctx.logical_data_ones(2), ctx.logical_data_ones(2)
+    scale.on(0)(first)
+    script.adds_pair.on(1)(x, script.Pair(first, second))
+    assert x.numpy().tolist() == [4.0] * 2
+
+
+def test_members_of_an_enumeration_of_the_script_are_themselves(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    for color in (script.Color.RED, script.Color.RED | script.Color.BLUE, script.Color.BLUE):
+        script.reads_color.on(1)(x, color)
+    assert x.numpy().tolist() == [6.0] * 2
+
+
+def test_an_attribute_of_a_class_that_the_script_changes_is_sent_again(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    for count in (1, 5, 1):
+        script.Counter.count = count
+        script.reads_class.on(1)(x)
+    assert x.numpy().tolist() == [7.0] * 2
+
+
+def test_a_list_beside_a_constant_is_sent_again(ctx: stf.Context) -> None:
+    names: dict[str, Any] = {"__name__": "__main__", "FACTOR": 2.0, "SEEN": [1]}
+    exec("def body(x): x += FACTOR * len(SEEN)", names)
+    x = ctx.logical_data_zeros(2)
+    for _ in range(3):
+        ctx.task(stf.exec_place.device(0), x.rw())(names["body"])
+        names["SEEN"].append(1)
+    assert x.numpy().tolist() == [12.0] * 2
+
+
+@pytest.mark.parametrize("body", ["asks_default", "asks_in_helper", "asks_for_object"])
+def test_an_object_that_is_a_default_and_a_variable_stays_one(ctx: stf.Context, script: Any, body: str) -> None:
+    x = ctx.logical_data_zeros(2)
+    given = script.DEFAULT if body == "asks_for_object" else script.MISSING
+    task = getattr(script, body)
+    task.on(0)(x)
+    task.on(1)(x, given)
+    task.on(1)(x, e=given)
+    task.on(0)(x, None)
+    assert x.numpy().tolist() == [31.0] * 2
+
+
+def test_an_object_of_which_a_copy_is_of_no_use_is_refused(ctx: stf.Context, script: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    with pytest.raises(TypeError, match=r"argument 'e' of task 'looks_at_nothing' is a bare object\(\)"):
+        script.looks_at_nothing(x, object())
+    assert x.numpy().tolist() == [0.0] * 2
 
 
 WORD: contextvars.ContextVar[str] = contextvars.ContextVar("WORD", default="nothing")

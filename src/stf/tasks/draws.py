@@ -26,7 +26,9 @@ def check(parameters: list[Any], values: list[Any], context: Any, label: str) ->
 def generator_at(place: Any, library: str | None, draw: Draw) -> tuple[Any, bool]:
     """Return the generator that a body gets at a place, in a library or in that of the place.
 
-    And whether it is a function that makes one, to be called on the body's stream.
+    And whether it is something that makes one when the body runs: for CuPy on the body's stream, for a remote place in
+    the process of that.
     """
     library = library or ("cupy" if place.enqueues else "numpy")
-    return generator_of(draw, library, place.ordinal if place.enqueues else -1), library == "cupy"
+    ordinal = place.ordinal if place.enqueues else -1
+    return generator_of(draw, library, ordinal, place.is_remote), library == "cupy" or place.is_remote

@@ -222,18 +222,32 @@ def must_be_of(draw: Any, context: Any, label: str) -> None:
         raise ContextMismatchError(f"task '{label}' takes a generator of another context; make one by ctx.random")
 
 
-def generator_of(draw: Draw, library: str | None, ordinal: int) -> Any:
+class LateGenerator:
+    """What makes the generator of a task where its body runs, in another process."""
+
+    def __init__(self, library: str | None, ordinal: int, key: int) -> None:
+        self.library, self.ordinal, self.key = library, ordinal, key
+
+    def __call__(self) -> Any:
+        made = made_generator(self.library, self.ordinal, self.key)
+        return made() if self.library == "cupy" else made
+
+
+def generator_of(draw: Draw, library: str | None, ordinal: int, is_remote: bool = False) -> Any:
     """Return the generator of a task in the library of its arrays; what makes it at each launch, if it is recorded.
 
-    For CuPy that is a function, which the body's stream must be current for: a kernel sets the generator's state.
+    For CuPy that is a function, which the body's stream must be current for: a kernel sets the generator's state. For a
+    remote place it is one, too: a generator that travels would be a copy.
     """
-    return made_generator(library, ordinal, draw.key)
+    return made_generator(library, ordinal, draw.key, is_remote)
 
 
-def made_generator(library: str | None, ordinal: int, key: Any) -> Any:
+def made_generator(library: str | None, ordinal: int, key: Any, is_remote: bool = False) -> Any:
     """Return a generator of a library, with a key; of a parameter what makes it in a launch, also of a graph around."""
     if issubclass(type(key), Param):  # isinstance takes it for a number
-        return DerivedParam(functools.partial(made_generator, library, ordinal), (key,))
+        return DerivedParam(functools.partial(made_generator, library, ordinal, is_remote=is_remote), (key,))
+    if is_remote:
+        return LateGenerator(library, ordinal, key)
     bits = key % (1 << 64)
     if library == "cupy":
         return functools.partial(cupy_generator, bits)

@@ -471,9 +471,11 @@ class RemoteDriver(WrappingDriver):
         if trip is None or remote is None:
             return self.call_here(stream, remote, body)
         fn, run, rest = trip
-        number, content = self.functions.number_of(fn)
+        sent = self.functions.sent(fn)
+        number = sent.number
         variables = body.surroundings()
-        arguments = pickled_arguments(run, rest, fn, None if variables is None else carried(variables))
+        around = None if variables is None else carried(variables)
+        arguments, watched = pickled_arguments(run, rest, fn, around, sent.places)
         link = remote.link
         with link.lock:
             is_watched = body.set_out()
@@ -492,8 +494,8 @@ class RemoteDriver(WrappingDriver):
             remote.pending.append((CALL, own, None))
             if number not in link.functions:
                 link.functions.add(number)
-                self.command(link, "function", number, content)
-            self.command(link, "call", remote.name, own, inputs, grouped, number, arguments, bool(is_watched))
+                self.command(link, "function", number, sent.content)
+            self.command(link, "call", remote.name, own, inputs, grouped, number, arguments, watched, bool(is_watched))
         return 0
 
     def call_here(self, stream: int, remote: RemoteStream | None, body: Any) -> int:

@@ -3,9 +3,13 @@
 The function of a body is pickled by value, so its file need not exist on the workers. Functions and classes of other
 modules than ``__main__`` that it uses are pickled by name.
 
-A function that was sent is known again as long as everything that it captures by value is the same: numbers and texts
-are compared by identity, functions too, with what these capture. A function that captures anything else, a list for
-example, is pickled for each call, since nobody can tell whether the list has changed. Equal bytes have one number.
+A function that was sent is known again as long as everything that it captures by value is the same (`captures`):
+numbers and texts are compared by identity, functions too, with what these capture. A function that captures anything
+else, a list for example, is pickled for each call, since nobody can tell whether the list has changed. Equal bytes have
+one number.
+
+With a function go the objects that it captures, as a list. An argument that is one of them is sent as its place in that
+list. So it is the same object on the worker, too, and a body may ask ``if e is MISSING``.
 """
 
 from __future__ import annotations
@@ -15,26 +19,45 @@ import hashlib
 import io
 import pickle
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
+from stf._drivers.remote.captures import (
+    Binding,
+    Fixed,
+    is_by_value,
+    is_generator,
+    is_plain,
+    is_steady,
+    is_task_function,
+    parts_of,
+    reached_from,
+)
 from stf._drivers.remote.surroundings import run_within
+from stf._port.remote_arrays import RemoteArray
 from stf._support.code_facts import codes_in
 from stf._support.constants import is_constant
 
 MOST_KNOWN = 4096
 
 
+class Sent(NamedTuple):
+    """A function that was sent: its number, its bytes, and the objects that it captures, their places by their ids."""
+
+    number: int
+    content: bytes
+    objects: list[Any]
+    places: dict[int, int]
+
+
 class Functions:
     """The functions that a context has sent to its workers."""
 
     def __init__(self) -> None:
-        self.known: dict[Any, tuple[Any, int, Any, bytes]] = {}  # (function, number, what it captures, bytes)
+        self.known: dict[Any, tuple[Any, Sent, list[Binding]]] = {}  # (function, what was sent, what it captures)
         self.by_hash: dict[bytes, int] = {}
 
-    def number_of(self, fn: Any) -> tuple[int, bytes]:
-        """Return the number of a function, and its bytes.
+    def sent(self, fn: Any) -> Sent:
+        """Return a function with its number.
 
         Raises
         ------
@@ -43,17 +66,19 @@ class Functions:
         """
         key = key_of(fn)
         entry = self.known.get(key)
-        if entry is not None and all(scope.get(name) is value for scope, name, value in entry[2]):
-            return entry[1], entry[3]
-        content = pickled_by_value(fn)
+        if entry is not None and all([each.is_as_it_was() for each in entry[2]]):
+            return entry[1]
+        captured = list(reached_from(parts_of(fn, is_root=True)))
+        objects = objects_among(captured)
+        content = pickled_by_value(fn, objects)
         digest = hashlib.sha256(content).digest()
         number = self.by_hash.setdefault(digest, len(self.by_hash) + 1)
-        captured = steady_captures(fn)
-        if captured is not None:
+        sent = Sent(number, content, objects, {id(value): i for i, value in enumerate(objects)})
+        if all([is_steady(each.value) for each in captured]) and is_made_of_functions(fn):
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
-            self.known[key] = (fn, number, captured, content)
-        return number, content
+            self.known[key] = (fn, sent, [each for each in captured if type(each.scope) is not Fixed])
+        return sent
 
 
 def key_of(fn: Any) -> Any:
@@ -72,55 +97,98 @@ def key_of(fn: Any) -> Any:
     return id(fn.__code__), id(around), id(fn.__defaults__), held
 
 
-def steady_captures(fn: Any) -> list[tuple[dict[str, Any], str, Any]] | None:
-    """Return the globals that a function reads, (scope, name, value); None if one of them may change in place."""
-    found: list[tuple[dict[str, Any], str, Any]] = []
-    return found if is_steady(fn, found, set()) else None
+def is_made_of_functions(fn: Any) -> bool:
+    """Return whether a body is a function, or arguments of one: nothing else in it can change."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return type(fn) is types.FunctionType
 
 
-def is_steady(value: Any, found: list[Any], seen: set[int]) -> bool:
-    """Whether a captured value is the same as long as nothing in `found`, which is added to, is bound anew."""
-    if (
-        id(value) in seen
-        or is_constant(value)
-        or isinstance(value, types.ModuleType | type | types.BuiltinFunctionType)
-    ):
-        return True
-    seen.add(id(value))
-    if isinstance(value, functools.partial):
-        return not value.keywords and all(is_steady(each, found, seen) for each in (value.func, *value.args))
-    if type(value) is not types.FunctionType:
-        return type(value).__module__.startswith("numpy") and callable(value)  # a ufunc
-    if value.__dict__.keys() - {"__wrapped__"} or value.__kwdefaults__:
-        return False
-    try:
-        held = [cell.cell_contents for cell in value.__closure__ or ()]
-    except ValueError:
-        return False
-    for code in codes_in(value.__code__):
-        for name in code.co_names:
-            content = value.__globals__.get(name)
-            if content is not None:
-                found.append((value.__globals__, name, content))
-                held.append(content)
-    return all(is_steady(each, found, seen) for each in (*held, *(value.__defaults__ or ())))
+def objects_among(captured: list[Binding]) -> list[Any]:
+    """Return the objects among what a function captures that an argument may be, too."""
+    found = {id(each.value): each.value for each in captured if type(each.value) is object or not is_steady(each.value)}
+    return list(found.values())
 
 
-def pickled_by_value(fn: Any) -> bytes:
-    """Return a function as bytes, with its code."""
+@functools.cache
+def pickler() -> Any:
+    """Return the class of picklers that send functions and classes of ``__main__`` by value."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        def reducer_override(self, obj: Any) -> Any:
-            if type(obj) is types.FunctionType and type(obj.__globals__) is not dict:
-                return self._dynamic_function_reduce(with_plain_globals(obj))
-            if obj is fn and type(fn) is types.FunctionType:
-                return self._dynamic_function_reduce(obj)
-            return super().reducer_override(obj)
+        def __init__(self, buffer: io.BytesIO, fn: Any, met: list[Any]) -> None:
+            super().__init__(buffer, protocol=5)
+            self.fn, self.met = fn, met  # `met` gets the functions and classes that it has sent by value
 
+        def reducer_override(self, obj: Any) -> Any:
+            reduced = self.reduced(obj)
+            if reduced is not NotImplemented and isinstance(obj, type | types.FunctionType):
+                self.met.append(obj)
+            return reduced
+
+        def reduced(self, obj: Any) -> Any:
+            if type(obj) is types.FunctionType:
+                if type(obj.__globals__) is not dict:
+                    return self._dynamic_function_reduce(with_plain_globals(obj))
+                if obj is self.fn:
+                    return self._dynamic_function_reduce(obj)
+            if is_task_function(obj) and is_by_value(obj.fn):
+                return obj.made_of()
+            if type(obj) is functools.cached_property:  # it has a lock in Python 3.11
+                return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
+            reduced = super().reducer_override(obj)
+            return without_tracker(reduced) if isinstance(obj, type) else reduced
+
+    return Pickler
+
+
+def without_tracker(reduced: Any) -> Any:
+    """Return what cloudpickle makes of a class, without the number by which it finds it again where it has been before.
+
+    With that number the class of a function that was sent earlier would get the attributes that it has now.
+    """
+    if type(reduced) is not tuple or len(reduced[1]) < 2 or reduced[1][-1] is not None:
+        return reduced
+    given = reduced[1]
+    is_number = type(given[-2]) is str and len(given[-2]) == 32
+    return (reduced[0], (*given[:-2], None, None), *reduced[2:]) if is_number else reduced
+
+
+@functools.cache
+def argument_pickler() -> Any:
+    """Return the class of picklers of arguments, which send an object that the function captures as its place."""
+
+    class ArgumentPickler(pickler()):  # type: ignore[misc]
+        def __init__(self, buffer: io.BytesIO, places: dict[int, int]) -> None:
+            super().__init__(buffer, None, [])
+            self.places = places
+
+        def persistent_id(self, obj: Any) -> int | None:
+            return self.places.get(id(obj))
+
+    return ArgumentPickler
+
+
+class ArgumentReader(pickle.Unpickler):
+    """Reads arguments, with the objects that their function has brought."""
+
+    def __init__(self, content: bytes, objects: list[Any]) -> None:
+        super().__init__(io.BytesIO(content))
+        self.objects = objects
+
+    def persistent_load(self, place: int) -> Any:
+        """Return an object that the function captures."""
+        return self.objects[place]
+
+
+def pickled_by_value(fn: Any, objects: list[Any]) -> bytes:
+    """Return a function as bytes, with its code, and the objects that it captures.
+
+    The functions and classes that are sent with it are added to the objects, which are pickled last.
+    """
     buffer = io.BytesIO()
     try:
-        Pickler(buffer, protocol=5).dump(fn)
+        pickler()(buffer, fn, objects).dump((fn, objects))
     except Exception as error:
         name = getattr(fn, "__name__", type(fn).__name__)
         culprit = culprit_in(fn)
@@ -171,82 +239,86 @@ def culprit_in(fn: Any) -> tuple[str, Any] | None:
     return None
 
 
-def pickled_arguments(run: Any, rest: Any, fn: Any, surroundings: Any) -> bytes:
-    """Return the arguments of a body as bytes; TypeError, with the place of the argument, if one cannot travel."""
-    call = (run, rest) if surroundings is None else (run_within, (surroundings, run, *rest))
+def pickled_arguments(
+    run: Any, rest: Any, fn: Any, surroundings: Any, places: dict[int, int]
+) -> tuple[bytes, tuple[tuple[int, str], ...] | None]:
+    """Return the arguments of a body as bytes, and which of them may change in place; None if all are plain.
+
+    Raises
+    ------
+    TypeError
+        One cannot travel, or would be another thing there.
+    """
+    if surroundings is None:
+        call, is_plain_call = (run, rest), rest[6] is None
+    else:  # NumPy may call a function of the script for an error
+        call, is_plain_call = (run_within, (surroundings, run, *rest)), rest[6] is None and surroundings[1] is None
+    args = rest[0]
+    for value in args:
+        if type(value) is not RemoteArray and not is_same_there(value):
+            is_plain_call = False
+            break
+    if is_plain_call:
+        try:
+            return pickle.dumps(call, 5), None
+        except Exception:
+            pass  # a lambda
+    kinds = rest[2]
+    code = getattr(fn, "__code__", None)
+    names = [name for name, _ in kinds] if kinds else code.co_varnames[: code.co_argcount] if code is not None else ()
+    watched = []
+    for i, value in enumerate(args):
+        if is_same_there(value):
+            continue
+        label = f"argument '{names[i]}'" if i < len(names) else f"argument {i}"
+        if not type(value).__module__.startswith("stf."):
+            refuse_what_changes(value, label, fn, places)
+            if not is_constant(value):
+                watched.append((i, f"its {label}"))
+    buffer = io.BytesIO()
     try:
-        return pickle.dumps(call, 5)
-    except Exception:
-        pass  # a lambda, or something of `__main__`
+        argument_pickler()(buffer, places).dump(call)
+    except Exception as error:
+        raise what_cannot_travel(args, names, fn, error) from error
+    return buffer.getvalue(), tuple(watched)
+
+
+def is_same_there(value: Any) -> bool:
+    """Return whether an argument is a plain value, logical data, or a list or tuple of data: no copy of the user's."""
+    kind = type(value)
+    if (kind is list or kind is tuple) and len(value) > 0 and all([type(item) is RemoteArray for item in value]):
+        return True
+    return kind is RemoteArray or is_plain(value)
+
+
+def refuse_what_changes(value: Any, label: str, fn: Any, places: dict[int, int]) -> None:
+    """Raise TypeError for an argument of which a copy is of no use: a generator, or an object that is only itself."""
+    name = getattr(fn, "__name__", type(fn).__name__)
+    if is_generator(value):
+        raise TypeError(
+            f"{label} of task '{name}' is a {type(value).__name__}, and the task runs on a remote worker, which would "
+            "draw from a copy: other tasks would get the same numbers; pass a generator of ctx.random (stf.Random), or "
+            "make a generator in the body, of a seed that you pass"
+        )
+    if type(value) is object and id(value) not in places:
+        raise TypeError(
+            f"{label} of task '{name}' is a bare object(), and the task runs on a remote worker, where a copy is "
+            "another object; pass None, a text, or a member of an enumeration"
+        )
+
+
+def what_cannot_travel(args: Any, names: Any, fn: Any, error: Exception) -> TypeError:
+    """Return the error that says which argument cannot be pickled."""
     import cloudpickle
 
-    try:
-        return bytes(cloudpickle.dumps(call, 5))
-    except Exception as error:
-        name = getattr(fn, "__name__", type(fn).__name__)
-        code = getattr(fn, "__code__", None)
-        for i, value in enumerate(rest[0] if rest else ()):
-            try:
-                cloudpickle.dumps(value)
-            except Exception:
-                names = code.co_varnames if code is not None else ()
-                what = f"argument '{names[i]}'" if i < len(names) else f"argument {i}"
-                raise TypeError(
-                    f"{what} of task '{name}' cannot be sent to a remote worker: a {type(value).__name__} cannot be "
-                    "pickled; make it in the body, or pass what it is made of"
-                ) from error
-        raise TypeError(f"task '{name}' cannot be sent to a remote worker: {error}") from error
-
-
-class Captured:
-    """The variables that a function has brought to a worker, where changes of them would get lost.
-
-    The function has copies there: of a list that it appends to, or of a counter that it increments, nobody else would
-    see anything. So a body that does this fails. Arrays among them are read-only.
-    """
-
-    def __init__(self, fn: Any) -> None:
-        self.fn = fn if type(fn) is types.FunctionType else getattr(fn, "func", None)
-        self.before: list[Any] = []
-        if type(self.fn) is not types.FunctionType:
-            self.fn = None
-            return
-        for _, value in self.variables():
-            if type(value) is np.ndarray:
-                value.flags.writeable = False
-        self.before = [(name, self.state(value)) for name, value in self.variables()]
-
-    def variables(self) -> list[tuple[str, Any]]:
-        """Return the variables, with their values now."""
-        fn: Any = self.fn
-        found = []
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-            try:
-                found.append((name, cell.cell_contents))
-            except ValueError:
-                continue
-        for code in codes_in(fn.__code__):
-            found += [(name, fn.__globals__[name]) for name in code.co_names if name in fn.__globals__]
-        return [item for item in found if not isinstance(item[1], types.ModuleType | type | types.FunctionType)]
-
-    def state(self, value: Any) -> Any:
-        """Return what tells whether a value has changed."""
-        if is_constant(value) or type(value) is np.ndarray:
-            return value
+    name = getattr(fn, "__name__", type(fn).__name__)
+    for i, value in enumerate(args):
         try:
-            return pickle.dumps(value, 5)
+            cloudpickle.dumps(value)
         except Exception:
-            return value
-
-    def check(self) -> None:
-        """Raise TypeError if a variable has changed, or holds another value."""
-        if self.fn is None or not self.before:
-            return
-        for (name, before), (_, value) in zip(self.before, self.variables(), strict=False):
-            now = self.state(value)
-            if now is not before and (type(now) is not bytes or now != before):
-                self.before = [(each, self.state(value)) for each, value in self.variables()]
-                raise TypeError(
-                    f"task '{self.fn.__name__}' changes its variable '{name}', a {type(value).__name__}, and runs on a "
-                    "remote worker, which has a copy: the change would get lost; use logical data for what tasks write"
-                )
+            what = f"argument '{names[i]}'" if i < len(names) else f"argument {i}"
+            return TypeError(
+                f"{what} of task '{name}' cannot be sent to a remote worker: a {type(value).__name__} cannot be "
+                "pickled; make it in the body, or pass what it is made of"
+            )
+    return TypeError(f"task '{name}' cannot be sent to a remote worker: {error}")

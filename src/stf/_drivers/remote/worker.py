@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from stf._drivers.cpu import array_at
+from stf._drivers.remote.captures import Binding, Fixed, Watched, roots_of
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, portable, word_of
-from stf._drivers.remote.functions import Captured
+from stf._drivers.remote.functions import ArgumentReader
+from stf._drivers.remote.surroundings import run_within
 from stf._drivers.remote.watched import Notice, WatchedDriver
 from stf._port.remote_arrays import here
 
@@ -40,7 +42,8 @@ class Worker(Endpoint):
         self.starts: list[int] = []  # of memory, as the client knows it, in order
         self.blocks: dict[int, tuple[int, int, Any]] = {}  # (address here, bytes, owner)
         self.functions: dict[int, Any] = {}
-        self.captured: dict[int, Captured] = {}
+        self.captured: dict[int, Watched] = {}
+        self.objects: dict[int, list[Any]] = {}  # that functions have brought
         self.reading = threading.Lock()
         self.handlers |= {
             "stream": self.make_stream,
@@ -181,9 +184,9 @@ class Worker(Endpoint):
     def keep_function(self, number: int, content: bytes) -> None:
         """Keep what bodies call."""
         try:
-            fn = pickle.loads(content)
+            fn, self.objects[number] = pickle.loads(content)
+            self.captured[number] = Watched(roots_of(fn), protects=True)
             self.functions[number] = fn
-            self.captured[number] = Captured(fn)
         except BaseException as error:
             self.functions[number] = Unreadable(error)
 
@@ -195,18 +198,25 @@ class Worker(Endpoint):
         group: int,
         function: int,
         content: bytes,
+        changeable: tuple[tuple[int, str], ...] | None,
         is_watched: bool,
     ) -> None:
-        """Run a body when its stream gets here."""
+        """Run a body when its stream gets here; `changeable` are its arguments that a body can change in place."""
+        given = []
         try:
-            run, rest = pickle.loads(content)
+            if changeable is None:
+                run, rest = pickle.loads(content)
+            else:
+                run, rest = ArgumentReader(content, self.objects.get(function, [])).load()
+                args = rest[2] if run is run_within else rest[0]
+                given = [Binding(label, Fixed(args[i]), i, args[i]) for i, label in changeable]
         except BaseException as error:
             run, rest = Unreadable(error), ()
         fn = self.functions[function]
         if type(fn) is Unreadable:
             run = fn
         call = Call(self, number, inputs, group, run, fn, rest, is_watched)
-        call.captured = self.captured.get(function)
+        call.captured, call.given = self.captured.get(function), given
         self.driver.call(self.streams[name], call)
 
     def ping(self, number: int) -> None:
@@ -261,7 +271,8 @@ class Fill:
 class Call:
     """A body, to be run when its stream gets there."""
 
-    captured: Captured | None = None
+    captured: Watched | None = None
+    given: list[Binding]
 
     def __init__(
         self, worker: Worker, number: int, inputs: Any, group: int, run: Any, fn: Any, rest: Any, watched: bool
@@ -281,16 +292,28 @@ class Call:
                     return
             start = time.perf_counter_ns() if self.is_watched else 0
             try:
-                self.run(self.fn, *self.rest)
-                if self.captured is not None:
-                    self.captured.check()
+                self.run_watched()
             except BaseException as error:
                 worker.fail(self.number, self.group, self.number, error)
             if self.is_watched:
                 ended = threading.get_ident(), start, time.perf_counter_ns()
                 worker.post(CLIENT, "ran", self.number, worker.number, *ended)
         finally:
-            self.run = self.fn = self.rest = None
+            self.run = self.fn = self.rest = self.captured = self.given = None
+
+    def run_watched(self) -> None:
+        """Run it, and raise TypeError if it has changed something of which this process has a copy."""
+        given, captured = Watched(self.given) if self.given else None, self.captured
+        try:
+            self.run(self.fn, *self.rest)
+        except BaseException as error:
+            if captured is not None:
+                captured.explain(error)
+            raise
+        if captured is not None:
+            captured.check(self.fn)
+        if given is not None:
+            given.check(self.fn)
 
 
 def facts() -> dict[str, str]:
