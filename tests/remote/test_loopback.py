@@ -440,8 +440,8 @@ def test_task_functions_of_a_class_of_the_script(ctx: stf.Context, script: Any) 
     counter = script.Counter()
     for place in (0, 1):
         counter.add_own.on(place)(x)
-    counter.count_own.on(1)(y)
     assert x.numpy().tolist() == [2.0] * 2
+    counter.count_own.on(1)(y)
     with pytest.raises(stf.TaskFailedError, match=r"task 'count_own' changes its argument 'self' \(Counter\)"):
         y.numpy()
 
