@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._port.remote_arrays import RemoteArray
+from stf._port.replicas import Layout
 from stf.errors import PlaceError
 from stf.interop.unknown_arrays import view_without_values
 
@@ -89,6 +90,12 @@ def c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(n, 1)
     return tuple(reversed(strides))
+
+
+def layout_for(shape: tuple[int, ...], dtype: np.dtype[Any] | None) -> Layout:
+    """Return the layout of new data, in C order."""
+    kind = np.dtype(np.float64) if dtype is None else dtype
+    return Layout(shape, c_strides(shape, kind), kind, kind.itemsize)
 
 
 def must_have_cuda(obj: Any, on_cuda: bool) -> None:

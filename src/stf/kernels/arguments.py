@@ -183,6 +183,8 @@ def put_number(kernel, index, value, block):
 
 def put_value(kernel: Kernel, index, value, block: LaunchBlock):
     """Pack a value that is no access."""
+    if type(value) is DOUBLE and cython.cast(cython.int, kernel.sizes[index]) == 8:
+        return block.put_double(kernel.offsets[index], value)
     if isinstance(value, int) and not isinstance(value, bool):
         return put_number(kernel, index, int(value), block)
     if isinstance(value, float) and not isinstance(value, np.generic):
@@ -247,10 +249,10 @@ def described_value(value):
 def raw_value(kernel: Kernel, index, value):
     """Return the bytes of a value that is no Python int or float."""
     size = kernel.sizes[index]
-    if isinstance(value, (bool, np.bool_)):
-        raw = bytes([bool(value)])
-    elif isinstance(value, np.generic):
+    if isinstance(value, np.generic):
         raw = value.tobytes()
+    elif isinstance(value, bool):
+        raw = bytes([value])
     elif isinstance(value, np.ndarray):  # by value, where it cannot be meant for a pointer
         raw = value.tobytes() if size != POINTER_BYTES or value.ndim == 0 or value.dtype.names else b""
     elif isinstance(value, (bytes, ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)):

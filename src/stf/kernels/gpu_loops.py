@@ -21,7 +21,7 @@ from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.random_numbers import generator_maker
-from stf.kernels.compile.reduced_arrays import maker_of, whole_of
+from stf.kernels.compile.reduced_arrays import atomic_of, maker_of, whole_of
 from stf.kernels.kernel_handles import KernelSource
 from stf.kernels.loops import Key, callable_copy, scope_of, with_body
 from stf.kernels.nest import ArrayType, Contribution, KernelArgument, LoopNest
@@ -139,6 +139,10 @@ def scope_of_body(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
     scope.update({f"_stf_reduced{i}": maker_of(True, kind) for i, kind in nest.reduced})
     if nest.reduced:
         scope["_stf_whole"] = whole_of(True)
+    for i, _ in nest.private:
+        op, dtype = signature.parameters[i].op, signature.parameters[i].access.data.core.layout.dtype
+        scope |= {f"_stf_kind{i}": dtype, f"_stf_zero{i}": dtype.type(op.neutral(dtype))}
+        scope[f"_stf_atomic{i}"] = atomic_of(nest.kinds[i])
     if nest.randoms:
         scope["_stf_random"] = generator_maker(True)
     if nest.coordinates is not None:

@@ -115,7 +115,11 @@ class KernelTask:
             args = expanded(args)
         if len(args) != mine.count:
             raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
-        put_launch(self.task, mine, Config(grid, block, shmem_size), tuple(args))
+        put_launch(self.task, mine, config_of((grid, block, shmem_size)), tuple(args))
+
+    def put(self, kernel: Kernel, config: Config, args: tuple):
+        """Launch a kernel of our own, whose arguments are as many as its parameters."""
+        put_launch(self.task, kernel, config, args)
 
     def get_arg(self, index):
         """Return the address of access `index` (tokens counted) as an int."""

@@ -469,7 +469,7 @@ def config_like(config):
 
 def extents(size, what):
     """Up to three extents; those that lack are 1."""
-    sizes = (size,) if np.ndim(size) == 0 else tuple(size)
+    sizes = (size,) if type(size) is int or np.ndim(size) == 0 else tuple(size)
     if not all([hasattr(n, "__index__") for n in sizes]):
         raise TypeError(f"the extents of a {what} are integers, got {size!r}")
     if not 1 <= len(sizes) <= 3 or any([operator.index(n) < 1 for n in sizes]):
