@@ -15,24 +15,35 @@ import stf
 core = pytest.importorskip("cuda.core")
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the libraries
 CODE = r"""
-#include <cooperative_groups.h>
-namespace cg = cooperative_groups;
+__device__ unsigned rank_in_cluster() { unsigned r; asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+__device__ unsigned size_of_cluster() { unsigned n; asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n)); return n; }
+__device__ void cluster_waits() {
+    asm volatile("barrier.cluster.arrive.aligned;\n barrier.cluster.wait.aligned;" ::: "memory");
+}
 extern "C" __global__ void add_size(int* x) {  // 1000 for each block of its cluster, and its rank in that
-    cg::cluster_group cluster = cg::this_cluster();
-    if (threadIdx.x == 0) x[blockIdx.x] += 1000 * cluster.num_blocks() + cluster.block_rank();
+    if (threadIdx.x == 0) x[blockIdx.x] += 1000 * size_of_cluster() + rank_in_cluster();
 }
 extern "C" __global__ void from_neighbour(int* x) {  // by the shared memory of the other block of the cluster
     __shared__ int mine;
-    cg::cluster_group cluster = cg::this_cluster();
     if (threadIdx.x == 0) mine = x[blockIdx.x];
-    cluster.sync();
-    int other = *cluster.map_shared_rank(&mine, cluster.block_rank() ^ 1);
-    cluster.sync();
+    __syncthreads();
+    cluster_waits();
+    unsigned here = (unsigned)__cvta_generic_to_shared(&mine), there;
+    int other;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank_in_cluster() ^ 1));
+    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(other) : "r"(there) : "memory");
+    cluster_waits();
     if (threadIdx.x == 0) x[blockIdx.x] = other;
 }
-extern "C" __global__ void turn(int* x, int n) {  // all blocks wait for each other
+extern "C" __global__ void turn(int* x, unsigned* count, int n) {  // all blocks wait for each other
     int i = blockIdx.x * blockDim.x + threadIdx.x, value = x[n - 1 - i];
-    cg::this_grid().sync();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        unsigned before = atomicAdd(count, 1), all = (before / gridDim.x + 1) * gridDim.x;
+        while (atomicAdd(count, 0) < all) {}
+    }
+    __syncthreads();
     x[i] = value;
 }
 extern "C" __global__ void first(int* x, int n) {
@@ -49,18 +60,11 @@ extern "C" __global__ void second(int* x, int n) {  // may begin while `first` r
 
 @pytest.fixture(scope="module")
 def kernels():
-    pathfinder = pytest.importorskip("cuda.pathfinder")
     device = core.Device(0)
     device.set_current()
     if device.compute_capability < (9, 0):
         pytest.skip("needs clusters")
-    headers = pathfinder.find_nvidia_header_directory("cudart")
-    include = [headers] if headers else ["/usr/local/cuda/include"]
-    if not (Path(include[0]) / "cooperative_groups.h").exists():
-        pytest.skip(f"no cooperative_groups.h in {include[0]}")
-    extra = Path(include[0]) / "cccl"
-    include += [str(extra)] if extra.exists() else []
-    options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}", include_path=include)
+    options = core.ProgramOptions(std="c++17", arch=f"sm_{device.arch}")
     module = core.Program(CODE, code_type="c++", options=options).compile("cubin")
     return {name: module.get_kernel(name) for name in ("add_size", "from_neighbour", "turn", "first", "second")}
 
@@ -95,10 +99,10 @@ def test_a_cooperative_launch(run, kernels):
     X = np.arange(1024, dtype=np.int32)
 
     def prepare(ctx):
-        lX = ctx.logical_data(X.copy())
+        lX, lC = ctx.logical_data(X.copy()), ctx.logical_data(np.zeros(1, np.uint32))
         config = core.LaunchConfig(grid=8, block=128, is_cooperative=True)
         return (
-            lambda: ctx.launch_kernel(kernels["turn"], config, lX.rw(), 1024),
+            lambda: ctx.launch_kernel(kernels["turn"], config, lX.rw(), lC.rw(), 1024),
             lambda count: np.testing.assert_array_equal(lX.numpy(), X[::-1] if count % 2 else X),
         )
 

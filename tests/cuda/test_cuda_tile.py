@@ -48,7 +48,7 @@ def test_ct_launch_in_a_body(run, tile):
     @stf.task(arrays="cupy")
     def add_twice(x: stf.Read, y: stf.ReadWrite, stream: stf.Stream):
         for _ in range(2):
-            tile.launch(stream.__cuda_stream__()[1], (N // SIZE,), add, (x, y, SIZE))
+            tile.launch(int(stream), (N // SIZE,), add, (x, y, SIZE))
 
     def prepare(ctx):
         lX, lY = ctx.logical_data(X), ctx.logical_data(np.ones(N, np.float32))

@@ -53,13 +53,13 @@ def test_kvikio_reads_and_writes_on_the_tasks_stream(run, kvikio, file, tmp_path
     @stf.task(arrays="cupy")
     def load(x: stf.Write, path, stream: stf.Stream):
         with kvikio.CuFile(path, "r") as opened:
-            future = opened.raw_read_async(x, int(stream.__cuda_stream__()[1]))
+            future = opened.raw_read_async(x, int(stream))
             assert future.check_bytes_done() == x.nbytes
 
     @stf.task(arrays="cupy")
     def store(x: stf.Read, path, order: stf.ReadWrite, stream: stf.Stream):
         with kvikio.CuFile(path, "w") as opened:
-            future = opened.raw_write_async(x, int(stream.__cuda_stream__()[1]))
+            future = opened.raw_write_async(x, int(stream))
             assert future.check_bytes_done() == x.nbytes
 
     def prepare(ctx):

@@ -43,7 +43,7 @@ def test_a_transform_in_place_with_a_plan(run):
 
         @stf.task(arrays="cupy")
         def there_and_back(x: stf.ReadWrite, order: stf.ReadWrite, stream: stf.Stream):
-            pointer = stream.__cuda_stream__()[1]
+            pointer = int(stream)
             plan.reset_operand(x, stream=pointer)
             plan.execute(direction=fft.FFTDirection.FORWARD, stream=pointer)
             plan.execute(direction=fft.FFTDirection.INVERSE, stream=pointer)
@@ -71,7 +71,7 @@ def test_a_product_with_a_plan(run):
 
         @stf.task(arrays="cupy")
         def multiply(a: stf.Read, b: stf.Read, c: stf.ReadWrite, order: stf.ReadWrite, stream: stf.Stream):
-            pointer = stream.__cuda_stream__()[1]
+            pointer = int(stream)
             plan.reset_operands(a=a, b=b, stream=pointer)
             c += plan.execute(stream=pointer)
 

@@ -28,12 +28,10 @@ def test_a_kernel_that_adds_is_tuned_with_its_data_restored(run, tuned_before):
     def prepare(ctx):
         lX, lY = ctx.logical_data(X[n]), ctx.logical_data(np.ones(n, np.float32))
         if tuned_before:
-            lT = ctx.logical_data(np.ones(n, np.float32))
             with stf.context(devices="cuda:0") as other:
                 data = other.logical_data(X[n].copy()), other.logical_data(np.ones(n, np.float32))
                 stf.kernel(add_tuned)[grid_for(n)](data[0].read(), data[1].rw(), n)
                 np.testing.assert_array_equal(data[1].numpy(), 1 + X[n])
-            del lT
         return (
             lambda: stf.kernel(add_tuned)[grid_for(n)](lX.read(), lY.rw(), n),
             lambda count: np.testing.assert_array_equal(lY.numpy(), 1 + count * X[n]),

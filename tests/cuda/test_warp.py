@@ -32,7 +32,7 @@ def test_launches_in_a_body(run, wp):
 
     @stf.task(arrays="cupy")
     def add_twice(x: stf.Read, y: stf.ReadWrite, stream: stf.Stream):
-        mine = wp.Stream("cuda:0", cuda_stream=int(stream.__cuda_stream__()[1]))
+        mine = wp.Stream("cuda:0", cuda_stream=int(stream))
         for factor in (2.0, 3.0):
             wp.launch(add, dim=x.size, inputs=[factor, as_warp(wp, x), as_warp(wp, y)], stream=mine)
 
