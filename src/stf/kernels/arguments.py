@@ -23,6 +23,8 @@ MEMREF_FIELDS = 3  # of one of numba-cuda-mlir, whose strides are elements
 BLOCK_BYTES = 32764  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 TWO_63, TWO_64 = 1 << 63, 1 << 64
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
+DOUBLE: object = np.float64
+INTEGER: object = np.int64
 
 
 class Kernel:
@@ -68,8 +70,17 @@ class Kernel:
 
         They are (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
         ``_Kernel._prepare_args``). With numba-cuda-mlir they are (allocated, data, offset, *shape, *strides), a memref
-        of MLIR's, whose strides are elements.
+        of MLIR's, whose strides are elements. Other data that lie alike have the same.
         """
+        known: Layout = self.layouts[index]
+        if (
+            known is not None
+            and known.shape == layout.shape
+            and known.strides == layout.strides
+            and known.itemsize == layout.itemsize
+        ):
+            self.layouts[index] = layout
+            return self.images[index]
         unit = layout.itemsize if self.fields == MEMREF_FIELDS else 1
         if [stride for stride in layout.strides if stride % unit]:
             refuse_argument(self, index, access, "an array whose strides are whole elements")
@@ -186,9 +197,10 @@ def refuse_argument(kernel: Kernel, index, value, wanted):
 def put_described_value(kernel: Kernel, position, value, block: LaunchBlock):
     """Pack a number as the type that the kernel was compiled for: as Numba does, a float becomes no integer."""
     code: cython.int = kernel.codes[position]
-    if code == AS_DOUBLE and type(value) is float:
+    kind: type = type(value)
+    if code == AS_DOUBLE and (kind is float or kind is DOUBLE):
         return block.put_double(kernel.offsets[position], value)
-    if code == AS_INTEGER and type(value) is int:
+    if code == AS_INTEGER and (kind is int or kind is INTEGER):
         try:
             return block.put_integer(kernel.offsets[position], 8, value)
         except OverflowError:  # which the rest says with the parameter's name
