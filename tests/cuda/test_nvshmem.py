@@ -20,12 +20,13 @@ device = Device(0)
 device.set_current()
 import cupy
 import nvshmem.core as nvshmem
+import nvshmem.core.interop.cupy as symmetric
 import stf
 
 nvshmem.init(device=device, uid=nvshmem.get_unique_id(), rank=0, nranks=1, initializer_method="uid")
 assert nvshmem.n_pes() == 1 and nvshmem.my_pe() == 0
 N = 1000
-source, target = nvshmem.interop.cupy.array((N,), dtype="float32"), nvshmem.interop.cupy.array((N,), dtype="float32")
+source, target = symmetric.array((N,), dtype="float32"), symmetric.array((N,), dtype="float32")
 source[...], target[...] = 0, 0
 device.sync()
 
@@ -67,7 +68,7 @@ with stf.context(devices="cuda:0") as ctx:
     print("library nvshmem: put:", "captured" if captured else f"BETWEEN GRAPHS: {segments.reasons(graph._recording)}")
 assert (target.get() == 10).all()
 for array in (source, target):
-    nvshmem.interop.cupy.free_array(array)
+    symmetric.free_array(array)
 nvshmem.finalize()
 print("right")
 """
