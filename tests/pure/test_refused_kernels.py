@@ -1,4 +1,4 @@
-"""Kernels that Triton tunes: what would be changed by running one many times is refused. Triton is stood in for."""
+"""Kernels of other libraries that are refused: those whose tuning would change data, and those of cupyx.jit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import types
 import pytest
 
 import stf
+from stf.kernels import kernel_handles
 from stf.kernels.foreign_kernels import must_survive_tuning
 
 
@@ -51,3 +52,13 @@ def test_what_tuning_leaves_as_it_is(data):
     ):
         must_survive_tuning(kernel, (x.read(), y.rw(), 3), {})
     must_survive_tuning(tuned(), (x.read(), y.write(), 3), {})
+
+
+def test_a_kernel_of_cupyx_jit_is_called_in_a_body():
+    kernel = type("_JitRawKernel", (), {"__module__": "cupyx.jit._interface"})()
+    with pytest.raises(TypeError, match=r"a kernel of cupyx\.jit .*; call it in the body of a task"):
+        kernel_handles.function_at(kernel, None, 1)
+
+
+def test_a_tuned_kernel_has_the_name_of_its_function():
+    assert kernel_handles.name_of(tuned()) == "add"
