@@ -298,45 +298,6 @@ def test_a_recorded_kernel_of_numba_cuda_mlir_takes_other_values_and_data(ctx, m
         assert (lY.numpy() == expected).all()
 
 
-# -- cuda.tile, cuda.coop --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:Failed to detect")
-def test_a_kernel_of_cuda_tile(ctx):
-    pytest.importorskip("cuda.tile")
-    pytest.importorskip("cupy")
-    from tile_kernels_of_tests import add
-
-    X = np.arange(1024, dtype=np.float32)
-    data, lY = [ctx.logical_data(X), ctx.logical_data(2 * X)], ctx.logical_data(np.ones(1024, np.float32))
-    stf.kernel(add)[(8,)](data[0].read(), lY.rw(), 128)
-    g = ctx.task_graph()
-    with g:
-        stf.kernel(add)[(8,)](data[0].read(), lY.rw(), 128)
-    g.launch()
-    g.launch({data[0]: data[1]})
-    assert (lY.numpy() == 1 + 4 * X).all()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_cuda_coop_in_a_kernel(ctx):
-    """Numba links it with what cuda.coop has compiled."""
-    coop = pytest.importorskip("cuda.coop")
-    from numba import cuda
-
-    total = coop.block.make_sum(np.int32, 128)
-
-    @cuda.jit(link=total.files)
-    def add_up(x, sums):
-        mine = total(x[cuda.threadIdx.x])
-        if cuda.threadIdx.x == 0:
-            sums[0] = mine
-
-    lX, lS = ctx.logical_data(np.arange(128, dtype=np.int32)), ctx.logical_data_zeros(1, np.int32)
-    stf.kernel(add_up)[1, 128](lX.read(), lS.rw())
-    assert lS.numpy()[0] == 127 * 64
-
-
 # -- Triton, cuda.core -----------------------------------------------------------------------------------------------
 
 
