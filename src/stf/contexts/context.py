@@ -27,8 +27,7 @@ from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
 from stf.graphs import task_graph as graphs
 from stf.graphs.graph_scope import GatheringScope
-from stf.interop.arrays import producer_of
-from stf.interop.libraries import check_library
+from stf.interop.arrays import library_named, producer_of
 from stf.placement.decisions import decisions_for
 from stf.placement.model import Placement
 from stf.placement.rules import EARLIEST_FINISH, Rule
@@ -164,7 +163,7 @@ def context(
     if resources is not None:
         arguments.check_resources(resources)
     if arrays is not None:
-        check_library(arrays)
+        library_named(arrays)
     if planned.current:
         caller, (spec, resources) = None, planned.current[-1].options(stream, graph, workers)
         observe, workers = observe or planned.current[-1].observe, None

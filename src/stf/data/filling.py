@@ -12,7 +12,7 @@ from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.data.partitioned import DataPart, PartitionedData
-from stf.interop.cuda_arrays import BITS
+from stf.interop.adapters import BITS
 from stf.interop.dtypes import carrier, dtype_of, is_narrow
 from stf.interop.known_arrays import describe_numpy
 from stf.interop.results import check_value, converts, kind_of_number, must_have_no_mask

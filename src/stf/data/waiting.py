@@ -16,7 +16,8 @@ from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData, copy_of, view_for_host
 from stf.data.release import know_layout
 from stf.errors import TaskStateError
-from stf.interop import cuda_arrays, jax_arrays
+from stf.interop import adapters, jax_arrays
+from stf.interop.arrays import LIBRARIES
 from stf.interop.streams import StreamPointer
 from stf.places.places import DataPlace
 from stf.places.table import current_device_code, data_place_code
@@ -51,7 +52,7 @@ def wait_in_general(context: ContextCore, data: Any, data_place: DataPlace | Non
     for part in parts:
         know_layout(part)
     # what is gathered is launched when the task begins
-    if context.on_cuda and arrays in cuda_arrays.LIBRARIES and not (whole or context.engine.root.captured):
+    if context.on_cuda and arrays in LIBRARIES and arrays != "numpy" and not (whole or context.engine.root.captured):
         return copy_on_device(context, parts[0], data_place, arrays)
     if data_place is not None:
         data_place_code(context, data_place)
@@ -103,10 +104,10 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
         replica = task.replica_of(0)
         if library == "jax":
             return jax_arrays.jax_copy(task, replica, number)()
-        view = cuda_arrays.device_view(replica, library, number)
-        pointer = cuda_arrays.current_stream(library, number)
+        view = adapters.device_view(replica, library, number)
+        pointer = LIBRARIES[library].current_stream(number)
         context.engine.port.callers.signal(task.slot, pointer)
-        result = cuda_arrays.copied(view, library, number)
+        result = LIBRARIES[library].copied(view, number)
         context.engine.port.callers.wait_on(task.slot, pointer)
     check_errors(context)
     return result

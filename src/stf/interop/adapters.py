@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import numpy as np
 
 from stf._port.remote_arrays import RemoteArray
-from stf.interop import arrays, cuda_arrays, current, jax_arrays, tensors
-from stf.interop.dtypes import carrier, dtype_of
-from stf.interop.libraries import check_library, import_library
+from stf.interop import arrays, current, jax_arrays, tensors
+from stf.interop.cupy_arrays import CuPy
+from stf.interop.current import Borrowed
+from stf.interop.dtypes import dtype_of
+from stf.interop.libraries import Library
 from stf.interop.memory import numpy_view
 from stf.interop.results import check_result
 from stf.interop.unknown_arrays import UnknownArray
 
 TOKEN = object()
+BITS = "bits"  # CuPy's arrays, with narrow floats as unsigned integers: for tasks of our own
+CARRIED = CuPy(has_bits=True)
 tensors_made = tensors.made
 
 
@@ -23,40 +28,82 @@ def view(replica: Any, writeable: bool, lib: str | None) -> Any:
     """Return the array of a replica in memory of the host's, in library `lib`; NumPy where none is named."""
     if lib is None or lib == "numpy" or replica.layout.interface is not None:
         return numpy_view(replica, writeable)
-    if lib == "jax":  # a copy, so never kept
-        return jax_arrays.array_of(numpy_view(replica, writeable))
     cached = replica.views.get((lib, writeable)) if replica.views else None  # as long as the replica
     if cached is None:
-        cached = replica.views[(lib, writeable)] = from_numpy(numpy_view(replica, True), lib)
+        cached = from_numpy(numpy_view(replica, True), lib)
+        if library_named(lib).keeps_arrays:
+            replica.views[(lib, writeable)] = cached
     return cached
 
 
 def from_numpy(array: Any, lib: str) -> Any:
+    """Return an array of a library over the memory of one of NumPy's, or a copy where arrays never change."""
     if type(array) is UnknownArray:
         return array
     if type(array) is RemoteArray:
         return RemoteArray(array.address, array.shape, array.strides, array.dtype, True, (from_numpy, lib))
-    if lib == "torch":
-        return tensors.tensor_of_numpy(import_library("torch"), array)
-    if lib == "jax":
-        return jax_arrays.array_of(array)
-    if lib == cuda_arrays.BITS:
-        return array.view(carrier(array.dtype))
-    if lib in ("cupy", "numba"):
-        from stf.errors import PlaceError
+    return library_named(lib).over(array)
 
-        raise PlaceError(
-            f"{lib} arrays live on a CUDA device and this place is a CPU; use NumPy arrays (t.numpy()) here"
-        )
-    check_library(lib)
-    return array
+
+def library_named(lib: str) -> Library:
+    """Return the library of the arrays that a body gets; ValueError if there is none."""
+    return CARRIED if lib == BITS else arrays.library_named(lib)
 
 
 def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = False) -> Any:
-    """Return the array of a replica for a CUDA device; `remote` if its memory is elsewhere."""
-    if lib == "jax" and replica.layout.interface is None:
-        return jax_arrays.settled_copy(replica, ordinal)
-    return cuda_arrays.device_view(replica, lib, ordinal, remote)
+    """Return the array of a replica on CUDA device `ordinal`, in library `lib` (CuPy if None).
+
+    A `remote` one is elsewhere, and an array of that device all the same: its kernels reach that memory.
+    """
+    name = lib or "cupy"
+    views = replica.views
+    if views is None:
+        views = replica.views = {}
+    key = (name, ordinal) if remote else name
+    found = views.get(key)
+    if found is not None:
+        return found
+    if replica.layout.interface is not None:
+        found = views[key] = replica.layout.interface.view(replica.instance)
+        return found
+    library = library_named(name)
+    found = library.on_device(replica, ordinal, remote)
+    if library.keeps_arrays:
+        views[key] = found
+    return found
+
+
+class DeviceFill:
+    """Fills a replica on a device, on a slot, by ``target[...] = value``."""
+
+    __slots__ = ("dtype", "engine", "ordinal", "replica", "slot", "view")
+
+    def __init__(self, engine: Any, slot: int, replica: Any) -> None:
+        self.engine = engine
+        self.slot = slot
+        self.replica = replica
+        self.dtype = replica.layout.dtype
+        self.ordinal = engine.places[replica.place].ordinal
+        self.view: Any = None
+
+    def on_host(self) -> DeviceFill:
+        """Return the same, done by a body on the host, which runs when the engine may have moved on."""
+        self.view = device_view(self.replica, "cupy", self.ordinal)
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        element = np.asarray(value, self.dtype)
+        if self.view is not None:
+            with sys.modules["cupy"].cuda.Device(self.ordinal):
+                self.view[...] = value
+                sys.modules["cupy"].cuda.get_current_stream().synchronize()
+        elif element.ndim or not self.engine.port.fill(self.slot, self.replica, element.tobytes()):
+            view = device_view(self.replica, "cupy", self.ordinal)
+            borrowed = Borrowed(self.engine.port.stream(self.slot), self.ordinal)
+            try:
+                view[...] = value
+            finally:
+                borrowed.give_back()
 
 
 def address_of(value: Any) -> int:
@@ -99,24 +146,16 @@ def copies_of_aliases(results: Any, targets: list[Any]) -> Any:
     for i, value in enumerate(results):
         for j in range(i + 1):
             is_stored = value is not targets[i] if j == i else results[j] is not targets[j]
-            if is_stored and share_memory(value, targets[j]):
+            if is_stored and shares_memory(value, targets[j]):
                 copy = value.clone() if hasattr(value, "clone") else value.copy()
                 results = (*results[:i], copy, *results[i + 1 :])
                 break
     return results
 
 
-def share_memory(value: Any, target: Any) -> bool:
+def shares_memory(value: Any, target: Any) -> bool:
     """Return whether a result lies in an array that a body was given, or in a part of it."""
-    if isinstance(target, np.ndarray):
-        return isinstance(value, np.ndarray) and np.may_share_memory(value, target)
-    if type(value) is not type(target):
-        return False
-    memory = getattr(target.data, "mem", None) if hasattr(target, "data") else None
-    if memory is not None:
-        return value.data.mem is memory
-    storage = getattr(target, "untyped_storage", None)
-    return storage is not None and bool(value.untyped_storage().data_ptr() == storage().data_ptr())
+    return arrays.library_of(type(target))[0].shares_memory(value, target)
 
 
 def store(value: Any, target: Any, name: str, position: int) -> None:
@@ -137,7 +176,7 @@ def store(value: Any, target: Any, name: str, position: int) -> None:
 
 def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
     """Store a result into an array that is not NumPy's: on the task's stream, which is current."""
-    if not hasattr(target, "copy_") and not (hasattr(target, "shape") and hasattr(target, "__setitem__")):
+    if not (hasattr(target, "shape") and hasattr(target, "__setitem__")):
         raise TypeError(f"task '{name}' cannot return a value for {type(target).__name__}; write into it instead")
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.shape):
         library = type(target).__module__.partition(".")[0]
@@ -148,10 +187,7 @@ def store_on_device(value: Any, target: Any, name: str, position: int) -> None:
     check_result(value, tuple(target.shape), dtype_of(target.dtype), name, position)
     extra = getattr(value, "ndim", 0) - len(target.shape)
     value = value.reshape(value.shape[extra:]) if extra > 0 else value
-    if hasattr(target, "copy_") and hasattr(value, "copy_"):
-        target.copy_(value)
-    else:
-        target[...] = value
+    arrays.library_of(type(target))[0].put(value, target)
 
 
 def uses_tensors(values: Any) -> bool:

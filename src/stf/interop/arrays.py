@@ -1,21 +1,28 @@
-"""Arrays: what an object says about its memory, NumPy views of replicas, and raw memory as an array."""
+"""Arrays: the libraries of arrays, what an object says about its memory, and raw memory as an array."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from stf.interop import core_arrays, cuda_arrays, jax_arrays, tensors
+from stf.interop.core_arrays import Core
+from stf.interop.cuda_arrays import describe_device_array
+from stf.interop.cupy_arrays import CuPy
 from stf.interop.dlpack_arrays import Exported, describe_dlpack
-from stf.interop.known_arrays import describe_cupy, describe_numpy
+from stf.interop.jax_arrays import Jax
+from stf.interop.known_arrays import describe_numpy
+from stf.interop.libraries import Describer, Library
 from stf.interop.memory import Memory, must_have_cuda
+from stf.interop.numba_arrays import Numba
+from stf.interop.numpy_arrays import NumPy
+from stf.interop.tensors import Torch
 
 log = logging.getLogger("stf")
-Describer = Callable[[Any, bool], Memory]
+LIBRARIES: dict[str, Library] = {library.name: library for library in (NumPy(), CuPy(), Torch(), Numba(), Jax())}
+PACKAGES = {"numba_cuda": "numba", "jaxlib": "jax"}  # further ones of a library
 describers: dict[type, Describer] = {np.ndarray: describe_numpy}
 DESCRIBERS_LIMIT = 1024
 SPARSE = (("data", "indices", "indptr"), ("data", "row", "col"), ("data", "offsets"))  # SciPy's: CSR and CSC, COO, DIA
@@ -76,35 +83,34 @@ def describer_of(kind: type) -> Describer:
         return kind._describe_memory
     if issubclass(kind, np.ma.MaskedArray):
         return refuse_mask
-    if issubclass(kind, np.ndarray) and not hasattr(kind, "__cuda_array_interface__"):
-        return describe_numpy
+    if issubclass(kind, np.ndarray):
+        return describe_by_protocol if hasattr(kind, "__cuda_array_interface__") else describe_numpy
     if issubclass(kind, (list, tuple)):
         return refuse_sequence
     if issubclass(kind, (bool, int, float, complex, np.generic)):
         return describe_scalar
+    return library_of(kind)[1] or describe_by_protocol
+
+
+def library_of(kind: type) -> tuple[Library, Describer | None]:
+    """Return the library of a class of arrays, and what describes these; one that does as NumPy does if none is known.
+
+    It may be that of a class from which it is derived.
+    """
     for base in kind.__mro__:
-        found = describer_in_library(base)
-        if found is not None:
-            return found
-    return describe_by_protocol
+        package = base.__module__.partition(".")[0]
+        library = CORE if package == "cuda" else LIBRARIES.get(PACKAGES.get(package, package))
+        describer = None if library is None else library.describer_of(base)
+        if library is not None and describer is not None:
+            return library, describer
+    return OTHER, None
 
 
-def describer_in_library(kind: type) -> Describer | None:
-    """Return what describes the arrays of a library that we know."""
-    library, name = kind.__module__.partition(".")[0], kind.__name__
-    if library == "torch" and name == "Tensor":
-        return tensors.describe_tensor
-    if library == "cupy" and name == "ndarray":
-        return describe_cupy
-    if library in ("numba", "numba_cuda") and hasattr(kind, "__cuda_array_interface__"):
-        return cuda_arrays.describe_numba
-    if library in ("jax", "jaxlib") and hasattr(kind, "__dlpack__"):
-        return jax_arrays.describe_jax
-    if kind.__module__.startswith("cuda.core"):
-        if name == "StridedMemoryView":
-            return functools.partial(core_arrays.describe_view, describe)
-        return core_arrays.describe_buffer if name == "Buffer" else None
-    return None
+def library_named(name: Any) -> Library:
+    """Return the library whose arrays a body may get; ValueError if `name` is that of none."""
+    if not isinstance(name, str) or name not in LIBRARIES:
+        raise ValueError(f"arrays= is 'numpy', 'cupy', 'torch', 'numba' or 'jax', got {name!r}")
+    return LIBRARIES[name]
 
 
 def describe_scalar(obj: Any, on_cuda: bool) -> Memory:
@@ -115,7 +121,7 @@ def describe_by_protocol(obj: Any, on_cuda: bool) -> Memory:
     """Return the memory of an object of a type that we do not know, by what it speaks."""
     if hasattr(obj, "__cuda_array_interface__"):
         must_have_cuda(obj, on_cuda)
-        return cuda_arrays.describe_device_array(obj)
+        return describe_device_array(obj)
     if hasattr(obj, "__dlpack__"):
         return describe_dlpack(obj, on_cuda)
     try:
@@ -155,9 +161,6 @@ def refuse_sequence(obj: Any, on_cuda: bool) -> Memory:
     )
 
 
-# -- DLPack ----------------------------------------------------------------------------------------------------------
-
-
 class RawMemory:
     """Memory of a device at an address of the user's, which a `stream` of theirs writes; made by `view`."""
 
@@ -181,3 +184,4 @@ def describe_raw(obj: RawMemory, on_cuda: bool) -> Memory:
 
 
 describers[RawMemory] = describe_raw
+CORE, OTHER = Core(describe), Library()

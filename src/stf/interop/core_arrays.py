@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import numpy as np
 
 from stf.errors import PlaceError
+from stf.interop.libraries import Describer, Library
 from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
 
 BYTE = np.dtype(np.uint8)
-Describe = Callable[[Any, bool], Memory]  # the memory of any array
+
+
+class Core(Library):
+    """Memory of cuda.core; `describe` describes any array."""
+
+    def __init__(self, describe: Describer) -> None:
+        self.describe = describe
+
+    def describer_of(self, kind: type) -> Describer | None:
+        if not kind.__module__.startswith("cuda.core"):
+            return None
+        if kind.__name__ == "StridedMemoryView":
+            return functools.partial(describe_view, self.describe)
+        return describe_buffer if kind.__name__ == "Buffer" else None
 
 
 def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
@@ -22,7 +36,7 @@ def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
     return Memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj, True)
 
 
-def describe_view(describe: Describe, obj: Any, on_cuda: bool) -> Memory:
+def describe_view(describe: Describer, obj: Any, on_cuda: bool) -> Memory:
     """Return the memory of a ``StridedMemoryView``; its content is being made where that of the viewed object is."""
     dtype = obj.dtype
     if dtype is None:
@@ -39,7 +53,7 @@ def describe_view(describe: Describe, obj: Any, on_cuda: bool) -> Memory:
     )
 
 
-def stream_of(describe: Describe, obj: Any, on_cuda: bool) -> Any:
+def stream_of(describe: Describer, obj: Any, on_cuda: bool) -> Any:
     """Return where the content of an object is being made, if it tells."""
     try:
         return describe(obj, on_cuda).stream

@@ -1,26 +1,18 @@
-"""Arrays of CUDA devices: views of replicas for CuPy, torch and Numba, and what users hand in."""
+"""Memory of CUDA devices for any library, by the array interface and DLPack: out of stf, and what users hand in."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Iterator
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from stf.errors import DriverError, PlaceError
-from stf.interop import dlpack, tensors
-from stf.interop.current import Borrowed
+from stf.errors import DriverError
+from stf.interop import dlpack
 from stf.interop.dtypes import carrier, is_narrow
-from stf.interop.libraries import check_library, import_library
-from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
-
-LIBRARIES = ("cupy", "torch", "numba", "jax")
-BITS = "bits"  # CuPy's arrays, with narrow floats as unsigned integers: for tasks of our own
-
+from stf.interop.memory import Memory, c_strides, view_at
 
 # -- out -------------------------------------------------------------------------------------------------------------
 
@@ -147,105 +139,7 @@ def is_c_packed(layout: Any) -> bool:
     return True
 
 
-class DeviceFill:
-    """Fills a replica on a device, on a slot, by ``target[...] = value``."""
-
-    __slots__ = ("dtype", "engine", "ordinal", "replica", "slot", "view")
-
-    def __init__(self, engine: Any, slot: int, replica: Any) -> None:
-        self.engine = engine
-        self.slot = slot
-        self.replica = replica
-        self.dtype = replica.layout.dtype
-        self.ordinal = engine.places[replica.place].ordinal
-        self.view: Any = None
-
-    def on_host(self) -> DeviceFill:
-        """Return the same, done by a body on the host, which runs when the engine may have moved on."""
-        self.view = device_view(self.replica, "cupy", self.ordinal)
-        return self
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        element = np.asarray(value, self.dtype)
-        if self.view is not None:
-            with sys.modules["cupy"].cuda.Device(self.ordinal):
-                self.view[...] = value
-                sys.modules["cupy"].cuda.get_current_stream().synchronize()
-        elif element.ndim or not self.engine.port.fill(self.slot, self.replica, element.tobytes()):
-            view = device_view(self.replica, "cupy", self.ordinal)
-            borrowed = Borrowed(self.engine.port.stream(self.slot), self.ordinal)
-            try:
-                view[...] = value
-            finally:
-                borrowed.give_back()
-
-
-def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = False) -> Any:
-    """Return the array of a replica on CUDA device `ordinal`, in library `lib` (CuPy if None).
-
-    A `remote` one is elsewhere, and an array of that device all the same: its kernels reach that memory.
-    """
-    library = lib or "cupy"
-    views = replica.views
-    if views is None:
-        views = replica.views = {}
-    key = (library, ordinal) if remote else library
-    view = views.get(key)
-    if view is None:
-        view = views[key] = make_view(replica, library, ordinal, remote)
-    return view
-
-
-def make_view(replica: Any, library: str, ordinal: int, remote: bool = False) -> Any:
-    if replica.layout.interface is not None:
-        return replica.layout.interface.view(replica.instance)
-    if library == "numpy":
-        raise PlaceError(
-            f"NumPy arrays live in host memory and this task runs on device({ordinal}); use CuPy, torch or Numba "
-            "arrays here, or run it with exec_place.host()"
-        )
-    dtype = replica.layout.dtype
-    if library == BITS:
-        return cupy_view(import_library("cupy"), replica, ordinal, carrier(dtype))
-    check_library(library)
-    module = import_library(library)
-    if library == "cupy":
-        return cupy_view(module, replica, ordinal, dtype)
-    if library == "torch":
-        memory = DeviceMemory(replica, (dlpack.CUDA, ordinal), 0, carrier(dtype))
-        return tensors.tensor_of_device(module, memory, dtype, ordinal, remote)
-    if is_narrow(dtype):
-        raise TypeError(f"Numba has no arrays of {dtype}; use t.torch(), or register the data as {carrier(dtype)}")
-    return import_library("numba.cuda").from_cuda_array_interface(
-        DeviceMemory(replica, (dlpack.CUDA, ordinal), 0).__cuda_array_interface__, owner=replica.owner, sync=False
-    )
-
-
-def cupy_view(cupy: Any, replica: Any, ordinal: int, dtype: np.dtype[Any]) -> Any:
-    """Return a CuPy array over the memory of a replica; strides of either sign."""
-    layout = replica.layout
-    low = sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step < 0 and n)
-    extent = -low + sum((n - 1) * step for n, step in zip(layout.shape, layout.strides, strict=True) if step > 0 and n)
-    memory = cupy.cuda.UnownedMemory(replica.address + low, extent + layout.itemsize, replica.owner, ordinal)
-    pointer = cupy.cuda.MemoryPointer(memory, -low)
-    try:
-        return cupy.ndarray(layout.shape, dtype, pointer, layout.strides)
-    except (TypeError, ValueError) as error:
-        if not is_narrow(dtype):
-            raise
-        raise TypeError(
-            f"CuPy {cupy.__version__} has no arrays of {dtype}; use t.torch(), or register the data as {carrier(dtype)}"
-        ) from error
-
-
 # -- what users hand in ----------------------------------------------------------------------------------------------
-
-
-def describe_numba(obj: Any, on_cuda: bool) -> Memory:
-    """Return the memory of an array of Numba's; where it tells no stream, its kernels run on the default one."""
-    must_have_cuda(obj, on_cuda)
-    memory = describe_device_array(obj)
-    return memory if memory.stream is not None else memory._replace(stream=numba_stream())
 
 
 def describe_device_array(obj: Any) -> Memory:
@@ -293,35 +187,3 @@ def declared_dtype(obj: Any, interface: Any) -> np.dtype[Any]:
     fields = list(interface.get("descr") or ())
     found = np.lib.format.descr_to_dtype(fields) if any(field[0] for field in fields) else dtype
     return found if found.itemsize == dtype.itemsize else dtype
-
-
-# -- streams ---------------------------------------------------------------------------------------------------------
-
-
-def numba_stream() -> int:
-    """Return the stream on which Numba runs what is given none."""
-    per_thread = os.environ.get("NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM", "0")
-    return dlpack.LEGACY_STREAM if per_thread in ("", "0") else dlpack.PER_THREAD_STREAM
-
-
-def current_stream(library: str, ordinal: int) -> int:
-    """Return the address of the caller's current stream in a library; 1 is CUDA's default stream."""
-    if library == "cupy":
-        return int(sys.modules["cupy"].cuda.get_current_stream(ordinal).ptr) or dlpack.LEGACY_STREAM
-    if library == "torch":
-        return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream) or dlpack.LEGACY_STREAM
-    return numba_stream()
-
-
-def copied(array: Any, library: str, ordinal: int) -> Any:
-    """Return a copy of a device array, on its device, made on the caller's current stream there."""
-    if library == "torch":
-        return array.clone()
-    if library == "cupy":
-        with sys.modules["cupy"].cuda.Device(ordinal):
-            return array.copy()
-    cuda = import_library("numba.cuda")
-    with cuda.gpus[ordinal]:
-        target = cuda.device_array_like(array)
-        target.copy_to_device(array)
-    return target

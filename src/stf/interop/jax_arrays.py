@@ -15,9 +15,28 @@ import numpy as np
 from stf._port.replicas import Layout, Replica
 from stf.interop import cuda_arrays, dlpack
 from stf.interop.dlpack_arrays import describe_dlpack
-from stf.interop.libraries import import_library
+from stf.interop.libraries import Describer, Library, import_library
 from stf.interop.memory import Memory, numpy_view
 from stf.interop.results import check_result
+
+
+class Jax(Library):
+    """Arrays of JAX, as copies; in tasks these are made when the body runs, by `JaxCopy`."""
+
+    name = "jax"
+    keeps_arrays = False
+
+    def describer_of(self, kind: type) -> Describer | None:
+        return describe_jax if hasattr(kind, "__dlpack__") else None
+
+    def over(self, array: np.ndarray[Any, Any]) -> Any:
+        return array_of(array)
+
+    def on_device(self, replica: Any, ordinal: int, remote: bool) -> Any:
+        """Return a copy of a replica whose content is there, outside tasks; the host waits, since nobody else would."""
+        memory = cuda_arrays.DeviceMemory(replica, (dlpack.CUDA, ordinal), dlpack.LEGACY_STREAM)
+        return copy_of_device(memory).block_until_ready()
+
 
 # -- in --------------------------------------------------------------------------------------------------------------
 
@@ -122,15 +141,6 @@ def copy_of_device(memory: Any) -> Any:
     array = jax.numpy.array(seen, copy=True)
     dlpack.export(array, stream=memory.stream)
     return array
-
-
-def settled_copy(replica: Any, ordinal: int) -> Any:
-    """Return a copy of a replica whose content is there, outside tasks.
-
-    The host waits for it, since nobody else would.
-    """
-    memory = cuda_arrays.DeviceMemory(replica, (dlpack.CUDA, ordinal), dlpack.LEGACY_STREAM)
-    return copy_of_device(memory).block_until_ready()
 
 
 def must_keep_type(array: Any, dtype: np.dtype[Any]) -> None:

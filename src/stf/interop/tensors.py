@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from stf.errors import PlaceError
-from stf.interop.dtypes import dtype_of_torch, torch_dtype
+from stf.interop import dlpack
+from stf.interop.cuda_arrays import DeviceMemory
+from stf.interop.dtypes import carrier, dtype_of_torch, torch_dtype
+from stf.interop.libraries import Describer, Library, import_library
 from stf.interop.memory import Memory, view_at
 
 # -- in --------------------------------------------------------------------------------------------------------------
@@ -59,27 +62,53 @@ made = [False]  # whether any body may have got a tensor
 # -- out -------------------------------------------------------------------------------------------------------------
 
 
-def tensor_of_numpy(torch: Any, array: np.ndarray[Any, Any]) -> Any:
-    """Return a tensor over the memory of a NumPy array."""
-    made[0] = True
-    kind, carried = torch_dtype(array.dtype)
-    if carried is array.dtype:
-        return torch.from_numpy(array)
-    return torch.from_numpy(array.view(carried)).view(kind)
+class Torch(Library):
+    """Tensors of torch."""
 
+    name = "torch"
 
-def tensor_of_device(torch: Any, memory: Any, dtype: np.dtype[Any], ordinal: int, remote: bool = False) -> Any:
-    """Return a tensor of a CUDA device over memory that `memory` describes with the carrier's type.
+    def describer_of(self, kind: type) -> Describer | None:
+        return describe_tensor if kind.__name__ == "Tensor" else None
 
-    If that is `remote`, torch must be told so by DLPack: else it asks CUDA where it is, and copies it.
-    """
-    made[0] = True
-    kind, carried = torch_dtype(dtype)
-    if remote:
-        tensor = torch.from_dlpack(memory.__dlpack__(stream=-1))
-    else:
-        tensor = torch.as_tensor(memory, device=f"cuda:{ordinal}")
-    return tensor if carried is dtype else tensor.view(kind)
+    def over(self, array: np.ndarray[Any, Any]) -> Any:
+        torch = import_library("torch")
+        made[0] = True
+        kind, carried = torch_dtype(array.dtype)
+        if carried is array.dtype:
+            return torch.from_numpy(array)
+        return torch.from_numpy(array.view(carried)).view(kind)
+
+    def on_device(self, replica: Any, ordinal: int, remote: bool) -> Any:
+        """Return a tensor over the memory of a replica.
+
+        If that is `remote`, torch must be told so by DLPack: else it asks CUDA where it is, and copies it.
+        """
+        torch, dtype = import_library("torch"), replica.layout.dtype
+        made[0] = True
+        memory = DeviceMemory(replica, (dlpack.CUDA, ordinal), 0, carrier(dtype))
+        kind, carried = torch_dtype(dtype)
+        if remote:
+            tensor = torch.from_dlpack(memory.__dlpack__(stream=-1))
+        else:
+            tensor = torch.as_tensor(memory, device=f"cuda:{ordinal}")
+        return tensor if carried is dtype else tensor.view(kind)
+
+    def put(self, value: Any, target: Any) -> None:
+        if hasattr(value, "copy_"):
+            target.copy_(value)
+        else:
+            target[...] = value
+
+    def shares_memory(self, value: Any, target: Any) -> bool:
+        if type(value) is not type(target):
+            return False
+        return bool(value.untyped_storage().data_ptr() == target.untyped_storage().data_ptr())
+
+    def current_stream(self, ordinal: int) -> int:
+        return int(sys.modules["torch"].cuda.current_stream(ordinal).cuda_stream) or dlpack.LEGACY_STREAM
+
+    def copied(self, array: Any, ordinal: int) -> Any:
+        return array.clone()
 
 
 # -- autograd --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from stf._support.completion import Shown
+from stf.interop.arrays import LIBRARIES
 from stf.interop.dtypes import dtype_of
 
 __all__ = ["Accumulate", "Data", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
@@ -143,7 +144,7 @@ def kind_of_arrays(kind: Any) -> tuple[str | None, Any]:
     if element is not None:
         return None, element
     root = (getattr(kind, "__module__", "") or "").split(".")[0]
-    if root in ("numpy", "cupy", "torch", "numba", "jax") and is_type_of_arrays(kind):
+    if root in LIBRARIES and is_type_of_arrays(kind):
         return root, None
     raise TypeError(
         "stf.Read[...] takes an array type of numpy, cupy, torch, numba or jax, or the type of the elements, such as "

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, overload
 
 from stf._support.arguments import name_of, truth
-from stf.interop.libraries import check_library
+from stf.interop.arrays import library_named
 from stf.tasks.after import accesses_after
 from stf.tasks.functions import BoundTaskFunction, TaskFunction
 from stf.tasks.task import ContextCore, Task, body_of
@@ -100,7 +100,7 @@ def task(
     """
     in_graphs, name = not truth("uses_cuda", uses_cuda), name_of(name, symbol)
     if arrays is not None:
-        check_library(arrays)
+        library_named(arrays)
     if fn is None:
         return lambda function: TaskFunction(body_of(function), name, arrays, in_graphs=in_graphs)
     return TaskFunction(body_of(fn), name, arrays, in_graphs=in_graphs)

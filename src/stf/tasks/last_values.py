@@ -41,7 +41,7 @@ class LastValues:
         """Raise TypeError if a parameter is not what the function was given."""
         for name, position, value in zip(self.names, self.positions, result[1:], strict=True):
             before = given[position]
-            if value is before or not hasattr(before, "shape") or adapters.share_memory(value, before):
+            if value is before or not hasattr(before, "shape") or adapters.shares_memory(value, before):
                 continue
             if name not in self.called or getattr(value, "shape", None) == before.shape:
                 raise TypeError(

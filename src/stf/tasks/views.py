@@ -38,7 +38,7 @@ def views_to_fill(task: TaskCore):
         access: Access = task.uses[index]
         replica: Replica = task.replicas[index]
         if replica.place != 0 and engine.place(replica.place).enqueues:
-            view = cuda_arrays.DeviceFill(engine, task.slot, replica)
+            view = adapters.DeviceFill(engine, task.slot, replica)
             if not engine.place(task.where).enqueues:
                 view = view.on_host()
         else:
