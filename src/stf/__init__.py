@@ -21,7 +21,7 @@ from stf.data.events import Event
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
 from stf.data.mapping import map, reduce
-from stf.data.partitioned import DataPart, PartitionedData
+from stf.data.partitioned import DataPart, PartitionedData, Parts
 from stf.data.raw_view import view
 from stf.devices.remote import remote
 from stf.errors import (
@@ -91,6 +91,7 @@ __all__ = [
     "OutOfMemoryError",
     "OwnedArray",
     "PartitionedData",
+    "Parts",
     "PlaceAttributes",
     "PlaceError",
     "Plan",

@@ -133,6 +133,7 @@ class World:
         self.parts, self.fixed_parts = ctx.logical_data(Pair(2)), ctx.logical_data(Pair(2), readonly=True)
         self.place = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
         self.cut = ctx.logical_data(np.zeros(4), data_place=self.place)
+        self.fixed_cut = ctx.logical_data(np.zeros(4), readonly=True, data_place=self.place)
         self.theirs, self.their_scalar = other.logical_data_zeros(3), other.logical_data_zeros(())
 
     def open(self, **options: Any) -> stf.Context:
@@ -416,6 +417,21 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
             "AccessError": lambda w, verb=verb: getattr(w.cut.parts[0], verb)(halo=1),
             "TypeError": lambda w, verb=verb: getattr(w.cut.parts[0], verb)("gpu"),
         }
+        for verb in ("write", "rw")
+    },
+    "Parts.read": {
+        "TypeError": lambda w: w.cut.parts.read(halo="one"),
+        "ValueError": lambda w: w.cut.parts.read(halo=3),
+        "AccessError": lambda w: (
+            w.ctx.task(w.cut.parts[0].read())(lambda a: None),
+            graph := w.ctx.task_graph(),
+            in_block(graph, lambda: w.ctx.task(w.cut.parts[0].rw())(lambda a: None)),
+            w.cut.parts.read(halo=1),
+            graph,
+        ),
+    },
+    **{
+        f"Parts.{verb}": {"AccessError": lambda w, verb=verb: getattr(w.fixed_cut.parts, verb)()}
         for verb in ("write", "rw")
     },
     "DataPart.accept": {"ContextClosedError": lambda w: w.late_cut.parts[0].accept()},

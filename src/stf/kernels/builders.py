@@ -13,7 +13,7 @@ from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
-from stf.kernels.owned_parts import loops_over_parts
+from stf.kernels.owned_parts import loops_beyond_parts, loops_over_parts
 from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
@@ -121,7 +121,7 @@ class KernelBuilder:
 
     def on_each_part(self, body):
         """Return a builder for each part of partitioned data, which all run beside each other; None for other loops."""
-        loops = loops_over_parts(self, body)
+        loops = loops_over_parts(self, body) or loops_beyond_parts(self, body)
         if loops is None:
             return None
         found: list = []
