@@ -40,6 +40,7 @@ from stf.errors import (
     UninitializedDataError,
     WorkerLostError,
 )
+from stf.graphs.algorithm import algorithm
 from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
 from stf.kernels.foreign_kernels import kernel
@@ -111,6 +112,7 @@ __all__ = [
     "WorkerLostError",
     "Write",
     "access_mode",
+    "algorithm",
     "as_completed",
     "blocked_partition",
     "box",

@@ -419,3 +419,37 @@ def test_a_thousand_host_bodies_while_the_gil_is_busy(ctx):
     finally:
         stop.set()
         thread.join()
+
+
+def test_slices_are_structs_of_c(ctx):
+    """A pointer, the extents and the strides in elements by value, beside other arguments and in graphs."""
+    cupy = pytest.importorskip("cupy")
+    code = """
+    template <typename T, int axes> struct slice { T* data; long long extents[axes], strides[axes]; };
+    extern "C" __global__ void add(float a, slice<double, 2> x, slice<float, 1> v, int n) {
+        for (int i = threadIdx.x; i < x.extents[0]; i += blockDim.x)
+            for (int j = threadIdx.y; j < x.extents[1]; j += blockDim.y)
+                x.data[i * x.strides[0] + j * x.strides[1]] += a;
+        if (threadIdx.y == 0)
+            for (int k = threadIdx.x; k < v.extents[0]; k += blockDim.x)
+                v.data[k * v.strides[0]] += n;
+    }"""
+    add = cupy.RawKernel(code, "add")
+    whole, line = cupy.zeros((40, 100)), cupy.zeros(120, np.float32)
+    x, v = ctx.logical_data(whole[:30, 10:90:2]), ctx.logical_data(line[::-4])
+    arguments = (np.float32(1.5), x.rw().slice, v.rw().slice, 7)
+    ctx.launch_kernel(add, (1, (8, 8)), *arguments)
+    stf.kernel(add)[1, (8, 8)](*arguments)
+    with ctx.cuda_kernel(x.rw(), v.rw()) as k:
+        k.launch(add, 1, (8, 8), arguments)
+    with ctx.task_graph() as g:
+        ctx.launch_kernel(add, (1, (8, 8)), *arguments)
+    for _ in range(3):
+        g.launch()
+    x.write_back()
+    v.write_back()
+    expected = np.zeros((40, 100))
+    expected[:30, 10:90:2] = 9.0
+    assert (whole.get() == expected).all()
+    assert line.get().tolist() == [0, 0, 0, 42.0] * 30
+    g.close()

@@ -179,10 +179,10 @@ def failed(w: Any, *more: Any) -> Any:
     return w.ctx
 
 
-def replayed(w: Any, do: Callable[[], Any], data: Any) -> None:
+def replayed(w: Any, do: Callable[[], Any], data: Any, decorator: Any = stf.replay) -> None:
     """The second call is recorded."""
 
-    @stf.replay
+    @decorator
     def step(x: Any) -> None:
         do()
 
@@ -574,6 +574,12 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "Context.cuda_kernel": {"TypeError": lambda w: w.ctx.cuda_kernel(w.x)},
     "kernel": {"PlaceError": lambda w: stf.kernel("nothing")[1, 32](w.x.rw())},
     # graphs
+    "algorithm": {
+        "TypeError": lambda w: stf.algorithm(3),
+        "ValueError": lambda w: stf.algorithm(mode="fast"),
+        "TaskStateError": lambda w: replayed(w, w.x.numpy, w.x, stf.algorithm),
+        "ContextClosedError": lambda w: stf.algorithm(annotated_twice)(w.late),
+    },
     "replay": {
         "TypeError": lambda w: stf.replay(3),
         "TaskStateError": lambda w: replayed(w, w.x.numpy, w.x),
@@ -707,7 +713,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TypeError": lambda w: stf.data_place.locality_domain("a", 0),
         "PlaceError": lambda w: stf.data_place.locality_domain(0, 1),
     },
-    "ExecPlace.pick_stream": {"PlaceError": lambda w: stf.exec_place.host().pick_stream()},
+    "ExecPlace.pick_stream": {"PlaceError": lambda w: stf.exec_place.auto().pick_stream()},
     "ExecPlace.stream_pool": {
         "PlaceError": lambda w: stf.exec_place.device(0).stream_pool(2),
         "ValueError": lambda w: stf.exec_place.host().stream_pool(0),

@@ -97,9 +97,10 @@ def cuda_names() -> list[str]:
     return [f"cuda:{i} ({cuda.device_name(i)})" for i in range(count)]
 
 
-def cuda_place_of(address: int) -> int:
-    """Return the ordinal of the CUDA device that memory is on."""
-    return int(devices_module().ordinal_of(address))
+def cuda_memory_at(address: int) -> tuple[str, int]:
+    """Return what memory an address is in, "device", "managed", "host" or "", and the ordinal of its device or -1."""
+    kind, ordinal = devices_module().memory_at(address)
+    return str(kind), int(ordinal)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import cython
 import numpy as np
 
-from stf._engine.access import ArrayAccess
+from stf._engine.access import ArrayAccess, SliceAccess
 from stf.errors import PlaceError
 from stf.kernels import kernel_handles as foreign
 
@@ -285,6 +285,11 @@ def refuse(kernel: Kernel, index, value):
             f"parameter {index} of kernel '{kernel.name}' is {size} bytes, which is no pointer, got {value!r}; are "
             "the arguments in the order of the parameters?"
         )
+    if isinstance(value, SliceAccess):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as a slice, which its library does not "
+            "know; pass the access itself"
+        )
     if isinstance(value, ArrayAccess):
         raise TypeError(
             f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as an array, which takes a pointer, the "
@@ -322,8 +327,29 @@ def refuse_gaps(kernel: Kernel, index, args, layout: Layout):
     access: Access = args[index]
     raise ValueError(
         f"parameter {index} of kernel '{kernel.name}' is a pointer, and {access.core.describe()} lies with gaps "
-        "there; register a packed array, or pass pointer, extents and strides: lX.read().array"
+        "there; register a packed array, or pass pointer, extents and strides: lX.read().array, or .slice as a struct"
     )
+
+
+def slice_image(kernel: Kernel, index, access, layout: Layout):
+    """Return the struct that a slice is for a kernel, but for its address: words of 8 bytes.
+
+    They are a pointer, the extents, and the strides in elements, in the order of the axes.
+    """
+    ndim, itemsize = len(layout.shape), layout.itemsize
+    nbytes = 8 * (1 + 2 * ndim)
+    if kernel.sizes[index] != nbytes:
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' is {kernel.sizes[index]} bytes, and {access!r} as a slice of "
+            f"{ndim} axes is {nbytes}: a pointer, {ndim} extents and {ndim} strides of 8 bytes each"
+        )
+    if any([stride % itemsize for stride in layout.strides]):
+        raise ValueError(
+            f"parameter {index} of kernel '{kernel.name}' is a slice, and the strides of {access.core.describe()} are "
+            f"no whole elements there, got {layout.strides} bytes; pass pointer, extents and strides: lX.read().array"
+        )
+    words = [0, *layout.shape, *[stride // itemsize for stride in layout.strides]]
+    return b"".join([word.to_bytes(8, "little", signed=True) for word in words])
 
 
 def integer_of(kernel, index, value, size):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf._engine.access import MODE_NAMES, Access
+from stf._engine.access import MODE_NAMES, Access, ArrayAccess, SliceAccess
 from stf.errors import ContextClosedError, PlaceError
 from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import ARRAY_FIELDS, MEMREF_FIELDS, Kernel, is_of_kind
@@ -131,12 +131,11 @@ def flavour_of(thing: Any) -> str:
 
 def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
     """Return the context comes from the data."""
-    for argument in args:
-        if isinstance(argument, Access):
-            context = argument.data.core.engine.context()
-            if context is None:
-                raise ContextClosedError(f"the context of {argument.data!r} is gone; keep a reference to it")
-            return context
+    for access in accesses_among(args):
+        context = access.data.core.engine.context()
+        if context is None:
+            raise ContextClosedError(f"the context of {access.data!r} is gone; keep a reference to it")
+        return context
     raise TypeError(f"{brought!r} was called without an access, so its context is unknown; pass lX.read() or lX.rw()")
 
 
@@ -151,7 +150,8 @@ def chosen_for(context: Any, accesses: tuple[Access, ...], name: str) -> Any:
 
 def accesses_among(args: tuple[Any, ...]) -> tuple[Access, ...]:
     """Return the accesses among the arguments of a launch."""
-    return tuple(value for value in args if isinstance(value, Access))
+    found = [value.access if isinstance(value, (ArrayAccess, SliceAccess)) else value for value in args]
+    return tuple(value for value in found if isinstance(value, Access))
 
 
 def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
@@ -414,6 +414,10 @@ def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...]
     for extent in grid if isinstance(grid, tuple) else (grid,):
         if isinstance(extent, Param):
             extent.refuse()
+    if any(isinstance(value, (ArrayAccess, SliceAccess)) for value in (*args, *options.values())):
+        raise TypeError(
+            f"{configured.brought!r} takes arrays of its library; pass the accesses, without .array or .slice"
+        )
     accesses = accesses_among((*args, *options.values()))
     args = tuple(value for value in args if not is_token(value))  # which bring no argument
     options = {name: value for name, value in options.items() if not is_token(value)}

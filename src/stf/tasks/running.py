@@ -141,7 +141,7 @@ def may_move(engine, kinds):
 def injected_value(kind, task):
     """Return what a body is given that asks for its stream or its task; one that is moved does not hold its task."""
     engine = cython.cast("Engine", task.engine)
-    if kind == "stream" and not task.runs_in_call and engine.place(task.where).enqueues:
+    if kind == "stream" and not task.runs_in_call and (task.where == 0 or engine.place(task.where).enqueues):
         return task.stream_of_queued_body()
     return inject(kind, task)
 

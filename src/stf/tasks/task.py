@@ -590,7 +590,14 @@ class Task(TaskCore):
         """The stream that the task's work goes to."""
         self.must_be_open("stream")
         known = {} if self.context is None else cython.cast(ContextCore, self.context).streams
-        return stream_of(known, self.place_name, self.cuda_stream())
+        return stream_of(known, self.place_name, self.own_stream())
+
+    def own_stream(self):
+        """Return the address of the CUDA stream of an open task; on the host one for callbacks, None without CUDA."""
+        pointer = self.cuda_stream()
+        if pointer is None and self.state == OPEN and self.where == 0:
+            return stream_on_host(self)
+        return pointer
 
     def stream_of_queued_body(self):
         """Return the stream for a body that is about to be queued: the thread that runs it makes it current."""
@@ -610,7 +617,7 @@ class Task(TaskCore):
     def stream_ptrs(self):
         """Return the address of the CUDA stream, alone; None at a place that has none."""
         self.must_be_open("stream_ptrs")
-        return [handed_out(self.cuda_stream())]
+        return [handed_out(self.own_stream())]
 
     @property
     def graph(self):
