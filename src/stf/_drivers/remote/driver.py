@@ -31,6 +31,7 @@ from typing import Any
 
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
 from stf._drivers.remote.functions import Functions, pickled_arguments
+from stf._drivers.remote.parcels import PARCEL, LostPart, ParcelsOfWorkers
 from stf._drivers.remote.surroundings import carried
 from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, Within
 from stf._drivers.remote.watched import WatchedDriver
@@ -61,9 +62,28 @@ class WorkerLink:
         self.lock = threading.RLock()
         self.next_address = first_address(worker)
         self.functions: set[int] = set()
+        self.parcels: set[int] = set()  # that it keeps
         self.used = 0
         self.lost: WorkerLostError | None = None
         self.is_back = False
+
+
+class Numbering:
+    """Numbers from 1 on, one by one or some in a row; for any thread."""
+
+    def __init__(self) -> None:
+        self.following = 1
+        self.lock = threading.Lock()
+
+    def take(self, count: int) -> int:
+        """Return the first of so many numbers."""
+        with self.lock:
+            first = self.following
+            self.following += count
+            return first
+
+    def __next__(self) -> int:
+        return self.take(1)
 
 
 class RemoteStream:
@@ -148,6 +168,8 @@ class RemoteDriver(WrappingDriver):
         So many commands are sent at once, or those that have waited for so long.
     """
 
+    parcels: Any
+
     def __init__(self, transport: Any, threads: int, batch: int = BATCH, batch_s: float = BATCH_S) -> None:
         super().__init__(WatchedDriver(transport.count, False, threads))
         self.name = "remote"
@@ -157,7 +179,8 @@ class RemoteDriver(WrappingDriver):
         self.remote: dict[int, RemoteStream] = {}  # by the number of the mirror
         self.by_name: dict[int, RemoteStream] = {}
         self.name_numbers = itertools.count(1)
-        self.body_numbers = itertools.count(1)
+        self.body_numbers = Numbering()
+        self.parcels = ParcelsOfWorkers(self)
         self.bodies: dict[int, Any] = {}  # trips that workers have, by number
         self.numbers: dict[int, tuple[int, Any]] = {}  # of outcomes and launches that are open, by id
         self.errors_of: dict[int, Any] = {}  # failures by number, as long as the context lives
@@ -498,6 +521,10 @@ class RemoteDriver(WrappingDriver):
             self.command(link, "call", remote.name, own, inputs, grouped, number, arguments, watched, bool(is_watched))
         return 0
 
+    def play_parcel(self, stream: int, run: Any) -> int:
+        self.parcels.play(stream, self.remote[stream], run)
+        return 0
+
     def call_here(self, stream: int, remote: RemoteStream | None, body: Any) -> int:
         """Call something of this process when a stream gets there, which may be a worker's."""
         if hasattr(body, "ends"):
@@ -567,7 +594,7 @@ class RemoteDriver(WrappingDriver):
 
     def note_failed(self, number: int, cause: int, content: bytes | None) -> None:
         """Hear that something has failed, or was skipped for what has."""
-        trip = self.bodies.pop(number, None)
+        trip = self.bodies.pop(number, None) or self.parcels.failed(number)
         failure = self.errors_of.get(cause)
         if trip is None:
             if failure is None and cause == number and content is not None and number in self.launch_copies:
@@ -585,7 +612,7 @@ class RemoteDriver(WrappingDriver):
 
     def note_ran(self, number: int, worker: int, thread: int, start_ns: int, end_ns: int) -> None:
         """Hear when a body ran, by the clock of its worker."""
-        trip = self.bodies.get(number)
+        trip = self.bodies.get(number) or self.parcels.ran(number)
         if trip is not None:
             shift = self.clocks.get(worker, 0)
             trip.ran(worker << 48 | thread & ((1 << 48) - 1), start_ns + shift, end_ns + shift)
@@ -603,6 +630,8 @@ class RemoteDriver(WrappingDriver):
                 kind, number, _ = pending.popleft()
             if kind in (CALL, COPY):
                 self.went_well(number)
+            elif kind == PARCEL:
+                self.parcels.went_well(number)
             elif kind == RECORD and number >= sequence:
                 return
 
@@ -633,7 +662,7 @@ class RemoteDriver(WrappingDriver):
                 return
             text = f"{link.name} is lost: {reason}; data that only it had are poisoned, write them anew"
             error = WorkerLostError(text, worker=link.name)
-            link.outbox, link.functions, link.is_back = [], set(), False
+            link.outbox, link.functions, link.parcels, link.is_back = [], set(), set(), False
             streams = [(stream, remote) for stream, remote in list(self.remote.items()) if remote.link is link]
             link.lost = error
             for stream, remote in streams:
@@ -663,6 +692,8 @@ class RemoteDriver(WrappingDriver):
             elif kind == HOST_CALL:
                 if self.host_calls.pop(number, None) is not None:
                     self.inner.call(stream, what)
+            elif kind == PARCEL:
+                self.inner.call(stream, LostPart(self.parcels, number, what, error))
             else:
                 self.inner.call(stream, LostCall(self, number, error))
 
