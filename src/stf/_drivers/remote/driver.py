@@ -110,6 +110,7 @@ class Client(Endpoint):
             "broken": driver.note_broken,
             "turn": self.take_turn,
             "pong": driver.note_pong,
+            "missed": driver.note_missed,
         }
 
     def handle(self, batch: bytes) -> None:
@@ -140,6 +141,14 @@ class Client(Endpoint):
         if not self.remote.is_called_off(tag):
             self.write(target, content)
         self.remote.post(peer, "ack", number)
+
+    def miss(self, peer: int, reason: str) -> None:
+        self.remote.note_lost(peer, f"it does not get what it is sent: {reason}")
+
+    def give_up(self, error: BaseException) -> None:
+        log.error("this process cannot go on with its workers", exc_info=error)
+        for link in self.remote.links:
+            self.remote.note_lost(link.worker, f"this process could not send: {type(error).__name__}: {error}")
 
     def take_turn(self, exchange: int, peer: int, number: int) -> None:
         """Run a call of this process, whose turn has come on a stream of a worker's."""
@@ -193,6 +202,7 @@ class RemoteDriver(WrappingDriver):
         self.functions = Functions()
         self.blocks: dict[int, tuple[int, int]] = {}
         self.clocks: dict[int, int] = {}  # what is to be added to the clock of a worker
+        self.losses_told: dict[tuple[int, int], int] = {}  # (who was told, who is lost): how often
         self.pings: dict[int, tuple[int, int]] = {}  # by worker: when the last one was sent, and the best way so far
         self.lock = threading.RLock()
         self.closed = False
@@ -236,7 +246,7 @@ class RemoteDriver(WrappingDriver):
             content = self.client.packed(link.worker, batch)
             try:
                 self.transport.send(link.worker, content)
-            except (OSError, EOFError) as error:
+            except Exception as error:  # whatever a cluster's engine says
                 reason = str(error) or type(error).__name__
                 threading.Thread(target=self.note_lost, args=(link.worker, reason), daemon=True).start()
 
@@ -652,6 +662,13 @@ class RemoteDriver(WrappingDriver):
         self.note_lost(worker, f"it could not do a command: {type(error).__name__}: {error}")
         self.transport.end(worker)
 
+    def note_missed(self, worker: int, peer: int, reason: str, losses: int) -> None:
+        """Hear that a worker does not reach another one, of which it has heard so often that it is lost."""
+        if losses == self.losses_told.get((worker, peer), 0) and self.links[peer - 1].lost is None:
+            # else it was the one before
+            self.note_lost(peer, f"worker {worker} cannot reach it: {reason}")
+            self.transport.end(peer)
+
     def note_lost(self, worker: int, reason: str) -> None:
         """A worker is gone: its streams become streams of this process, and what it was to do fails."""
         link = self.links[worker - 1]
@@ -674,6 +691,8 @@ class RemoteDriver(WrappingDriver):
             self.client.lose(worker, text)
         for other in self.links:
             if other.lost is None:
+                key = other.worker, worker
+                self.losses_told[key] = self.losses_told.get(key, 0) + 1
                 self.post(other.worker, "lost", worker, text)
 
     def take_over(self, stream: int, remote: RemoteStream, error: WorkerLostError) -> None:
@@ -726,6 +745,8 @@ class RemoteDriver(WrappingDriver):
             if any(self.inner.completed(stream) < remote.last for stream, remote in streams):
                 return False
             link.lost, link.is_back = None, False
+            for other in self.links:
+                self.losses_told.pop((link.worker, other.worker), None)
             with self.client.lock:
                 self.client.told[link.worker] = 0
             for stream, remote in streams:

@@ -45,6 +45,7 @@ class Worker(Endpoint):
         self.functions: dict[int, Any] = {}
         self.captured: dict[int, Watched] = {}
         self.objects: dict[int, list[Any]] = {}  # that functions have brought
+        self.losses: dict[int, int] = {}  # how often the client said that another worker is lost
         self.parcels: dict[int, KeptPart] = {}
         self.inner_lanes: set[int] = set()  # names of streams whose marks the client is not told of
         self.reading = threading.Lock()
@@ -82,6 +83,17 @@ class Worker(Endpoint):
         """End the threads."""
         self.driver.stop_listening()
         self.driver.close()
+
+    def miss(self, peer: int, reason: str) -> None:
+        if peer != CLIENT:  # who misses this process itself sees to it
+            self.post(CLIENT, "missed", self.number, peer, reason, self.losses.get(peer, 0))
+
+    def give_up(self, error: BaseException) -> None:
+        self.deliver(CLIENT, [("broken", self.number, portable(error, [traceback.format_exc()]))])
+
+    def lose(self, peer: int, reason: str) -> None:
+        self.losses[peer] = self.losses.get(peer, 0) + 1
+        super().lose(peer, reason)
 
     # -- streams -----------------------------------------------------------------------------------------------
 
