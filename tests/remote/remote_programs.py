@@ -164,7 +164,7 @@ class Program:
         places = (self.place(), self.place())
         if self.random.random() < 0.5:
             places = (0, len(self.ctx.devices) - 1)
-        for _ in range(self.random.randint(1, 4)):
+        for _ in range(self.random.choice([1, 2, 4, 7])):
             self.tell(f"pattern({places}, d{i}, d{j}, d{k})")
             pattern(places, self.data[i], self.data[j], self.data[k])
             self.did_add(1, i, j)

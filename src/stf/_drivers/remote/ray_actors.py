@@ -24,6 +24,8 @@ log = logging.getLogger("stf")
 MOST_IN_FLIGHT = 16  # batches
 PATIENCE_S = 0.2
 START_S, WARN_S = 300.0, 10.0
+ANSWER_S = 30.0  # an actor that does not answer for so long is lost
+LOOK_S = 0.5  # how often one looks whether batches have come
 MISSING = "remote devices of a Ray cluster need Ray and cloudpickle: pip install 'sequential-task-flow[ray]'"
 
 
@@ -35,6 +37,8 @@ class ActorWorker:
         self.worker: Worker | None = None
         self.said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.peers: list[Any] = []
+        self.sent: deque[tuple[int, Any]] = deque()  # (worker, call) that may be on its way
+        self.last_look = 0.0
 
     def set_up(self, peers: list[Any]) -> dict[str, str]:
         """Be a worker beside others; return the versions of what is here.
@@ -52,7 +56,28 @@ class ActorWorker:
         if peer == 0:
             self.said.put(batch)
         else:
-            self.peers[peer - 1].run.remote(batch)
+            self.sent.append((peer, self.peers[peer - 1].run.remote(batch)))
+            if len(self.sent) > MOST_IN_FLIGHT or time.monotonic() - self.last_look > LOOK_S:
+                self.look()
+
+    def look(self) -> None:
+        """Say which worker did not get a batch; Ray tells nobody else."""
+        import ray
+
+        self.last_look = time.monotonic()
+        for _ in range(len(self.sent)):
+            try:
+                peer, call = self.sent.popleft()
+            except IndexError:
+                return
+            if not ray.wait([call], timeout=0)[0]:
+                self.sent.appendleft((peer, call))
+                return
+            try:
+                ray.get(call)
+            except Exception as error:
+                if self.worker is not None:
+                    self.worker.miss(peer, f"{type(error).__name__}: {error}")
 
     def run(self, batch: bytes) -> None:
         """Do what came from the client or from another worker."""
@@ -61,6 +86,8 @@ class ActorWorker:
 
     def poll(self) -> list[bytes]:
         """Wait for something to say; return all that there is."""
+        if self.sent and time.monotonic() - self.last_look > LOOK_S:
+            self.look()
         with contextlib.suppress(queue.Empty):
             found = [self.said.get(timeout=1.0)]
             while not self.said.empty():
@@ -131,11 +158,14 @@ class RayActors:
         WorkerLostError
             They were not started in five minutes.
         """
-        end, late = time.monotonic() + START_S, asked
+        start, late = time.monotonic(), asked
         while late := self.ray.wait(late, num_returns=len(late), timeout=WARN_S)[1]:
-            free = self.ray.available_resources().get("CPU", 0)
-            text = f"{len(late)} of {self.count} Ray actors have not started; each needs a CPU, and {free:g} are free"
-            if time.monotonic() > end:
+            free, waited_s = self.ray.available_resources().get("CPU", 0), time.monotonic() - start
+            text = (
+                f"{len(late)} of {self.count} Ray actors have not started in {waited_s:.0f} s; each needs a CPU, and "
+                f"{free:g} are free besides those that Ray holds for them"
+            )
+            if waited_s > START_S:
                 self.close()
                 raise WorkerLostError(f"{text}; ask for fewer, or for a larger cluster", worker="Ray actor")
             log.warning("%s; waiting for Ray", text)
@@ -145,26 +175,43 @@ class RayActors:
         """Hear what a worker says, until the context ends; see to one that has died."""
         actor = self.actors[worker - 1]
         asked = actor.poll.remote()
+        last_look = time.monotonic()
         while not self.closed:
             try:
-                batches = self.ray.get(asked)
+                batches = self.ray.get(asked, timeout=ANSWER_S)
                 asked = actor.poll.remote()
+                if time.monotonic() - last_look > LOOK_S:
+                    self.must_have_come(worker)
+                    last_look = time.monotonic()
             except Exception as error:
                 if self.closed:
                     return
-                self.lost(worker, f"its actor has died ({type(error).__name__})")
+                self.lost(worker, f"its actor has died, or does not answer ({type(error).__name__})")
+                if isinstance(error, self.ray.exceptions.GetTimeoutError):
+                    self.ray.kill(actor, no_restart=False)
                 self.await_restart(worker)
                 asked = actor.poll.remote()
                 continue
             for batch in batches:
                 self.receive(worker, batch)
 
+    def must_have_come(self, worker: int) -> None:
+        """Raise what Ray says if one of the batches that were answered did not come."""
+        waiting = self.in_flight[worker - 1]
+        with contextlib.suppress(IndexError):
+            for _ in range(len(waiting)):
+                call = waiting.popleft()
+                if not self.ray.wait([call], timeout=0)[0]:
+                    waiting.appendleft(call)
+                    return
+                self.ray.get(call)
+
     def await_restart(self, worker: int) -> None:
         """Wait until Ray has started an actor again, and use it."""
         while not self.closed:
             try:
                 self.in_flight[worker - 1].clear()
-                self.ray.get(self.actors[worker - 1].set_up.remote(self.actors))
+                self.ray.get(self.actors[worker - 1].set_up.remote(self.actors), timeout=START_S)
                 self.back(worker)
                 return
             except Exception as error:
@@ -175,7 +222,11 @@ class RayActors:
         """Send a batch to a worker; wait while too many are on their way."""
         waiting = self.in_flight[worker - 1]
         if len(waiting) >= MOST_IN_FLIGHT:
-            self.ray.wait([waiting.popleft()])
+            try:
+                self.ray.get(waiting.popleft(), timeout=ANSWER_S)
+            except Exception:
+                self.end(worker)  # it has missed something, and may live on
+                raise
         waiting.append(self.actors[worker - 1].run.remote(content))
 
     def end(self, worker: int) -> None:
