@@ -35,7 +35,8 @@ def from_numpy(array: Any, lib: str) -> Any:
     if type(array) is UnknownArray:
         return array
     if type(array) is RemoteArray:
-        return RemoteArray(array.address, array.shape, array.strides, array.dtype, True, (from_numpy, lib))
+        make = from_numpy if array.made is None else array.made[0]
+        return RemoteArray(array.address, array.shape, array.strides, array.dtype, True, (make, lib))
     if lib == "torch":
         return tensors.tensor_of_numpy(import_library("torch"), array)
     if lib == "jax":

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from stf._port.remote_arrays import REMOTE_GPU, array_makers
 from stf.errors import DriverError, PlaceError
 from stf.interop import dlpack, tensors
 from stf.interop.current import Borrowed
@@ -219,6 +220,14 @@ def make_view(replica: Any, library: str, ordinal: int, remote: bool = False) ->
     return import_library("numba.cuda").from_cuda_array_interface(
         DeviceMemory(replica, (dlpack.CUDA, ordinal), 0).__cuda_array_interface__, owner=replica.owner, sync=False
     )
+
+
+def array_of_block(block: Any, library: str) -> Any:
+    """Return the array of memory of this worker's GPU in a library."""
+    return make_view(block, library, block.ordinal)
+
+
+array_makers[REMOTE_GPU] = array_of_block
 
 
 def cupy_view(cupy: Any, replica: Any, ordinal: int, dtype: np.dtype[Any]) -> Any:

@@ -37,7 +37,7 @@ from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, W
 from stf._drivers.remote.watched import WatchedDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf._port.links import SAME_PLACE, Link
-from stf._port.remote_arrays import first_address, owner_of
+from stf._port.remote_arrays import REMOTE_GPU, first_address, owner_of
 from stf.errors import PlaceError, WorkerLostError
 
 log = logging.getLogger("stf")
@@ -216,7 +216,7 @@ class RemoteDriver(WrappingDriver):
             self.ping(worker)
 
     def kind(self, device: int) -> str:
-        return "remote cpu"
+        return REMOTE_GPU if self.transport.has_gpu[device] else "remote cpu"
 
     def link(self, source: int, target: int) -> Link:
         return SAME_PLACE if source == target else NETWORK

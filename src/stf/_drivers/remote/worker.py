@@ -36,10 +36,12 @@ class Worker(Endpoint):
         How many bodies run at a time.
     send : callable
         ``send(peer, batch)`` sends bytes to the client or to another worker.
+    driver : WatchedGpu, optional
+        Of a GPU; else the worker's tasks run on its CPU.
     """
 
-    def __init__(self, number: int, threads: int, send: Callable[[int, bytes], None]) -> None:
-        super().__init__(number, WatchedDriver(1, True, threads), send)
+    def __init__(self, number: int, threads: int, send: Callable[[int, bytes], None], driver: Any = None) -> None:
+        super().__init__(number, driver or WatchedDriver(1, True, threads), send)
         self.starts: list[int] = []  # of memory, as the client knows it, in order
         self.blocks: dict[int, tuple[int, int, Any]] = {}  # (address here, bytes, owner)
         self.functions: dict[int, Any] = {}
