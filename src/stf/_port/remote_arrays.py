@@ -31,7 +31,7 @@ class RemoteArray:
     It becomes the array when its worker unpickles it; `made` makes another library's of that: (function, name).
     """
 
-    __slots__ = ("address", "dtype", "made", "shape", "strides", "writeable")
+    __slots__ = ("address", "described", "dtype", "made", "shape", "strides", "writeable")
 
     def __init__(
         self, address: int, shape: Any, strides: Any, dtype: np.dtype[Any], writeable: bool, made: Any = None
@@ -42,6 +42,15 @@ class RemoteArray:
         self.dtype = dtype
         self.writeable = writeable
         self.made = made
+        self.described: tuple[Any, ...] | None = None
+
+    def description(self) -> tuple[Any, ...]:
+        """Return the arguments of `array_here`; the dtype as text where that says it all, which is pickled sooner."""
+        if self.described is None:
+            dtype = self.dtype
+            code = dtype.str if dtype.kind in "biufc" and dtype.isbuiltin == 1 and not dtype.metadata else dtype
+            self.described = (self.address, self.shape, self.strides, code, self.writeable, self.made)
+        return self.described
 
     @property
     def ndim(self) -> int:

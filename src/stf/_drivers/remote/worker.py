@@ -18,7 +18,7 @@ import numpy as np
 from stf._drivers.cpu import array_at
 from stf._drivers.remote.captures import Binding, Fixed, Watched, roots_of
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, portable, word_of
-from stf._drivers.remote.functions import ArgumentReader
+from stf._drivers.remote.functions import ArgumentReader, read_call
 from stf._drivers.remote.kept import KeptPart
 from stf._drivers.remote.surroundings import run_within
 from stf._drivers.remote.watched import Notice, WatchedDriver
@@ -217,7 +217,7 @@ class Worker(Endpoint):
         inputs: tuple[int, ...],
         group: int,
         function: int,
-        content: bytes,
+        content: bytes | tuple[Any, ...],
         changeable: tuple[tuple[int, str], ...] | None,
         is_watched: bool,
         around: Any = None,
@@ -228,7 +228,9 @@ class Worker(Endpoint):
         """
         given = []
         try:
-            if changeable is None:
+            if type(content) is tuple:
+                run, rest = read_call(*content)
+            elif changeable is None:
                 run, rest = pickle.loads(content)
             else:
                 run, rest = ArgumentReader(content, self.objects.get(function, [])).load()
