@@ -647,6 +647,9 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "remote": {
         "PlaceError": lambda w: stf.remote(SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}})),
         "TypeError": lambda w: stf.remote("tcp://127.0.0.1:8786"),
+        "ValueError": lambda w: stf.remote(
+            SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}), gpus="some"
+        ),
     },
     "plan": {
         "PlanError": lambda w: stf.plan(lambda ctx: ctx.wait(ctx.logical_data_zeros(3)), devices="1xH200"),

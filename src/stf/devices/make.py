@@ -256,11 +256,11 @@ def make_transport(cluster: Cluster, count: int) -> Any:
     if cluster.engine == "ray":
         from stf._drivers.remote.ray_actors import RayActors
 
-        return RayActors(count, cluster.threads, dict(cluster.environment))
+        return RayActors(count, cluster.threads, dict(cluster.environment), cluster.gpus is True)
     if cluster.engine == "dask":
         from stf._drivers.remote.dask_actors import DaskActors
 
-        return DaskActors(cluster.client, cluster.workers, cluster.threads)
+        return DaskActors(cluster.client, cluster.workers, cluster.threads, cluster.gpus)
     from stf._drivers.remote.loopback import Loopback
 
-    return Loopback(count, cluster.threads, config.hostile)
+    return Loopback(count, cluster.threads, config.hostile, cluster.gpus is True)

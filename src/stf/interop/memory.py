@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf._port.remote_arrays import RemoteArray
+from stf._port.remote_arrays import RemoteArray, array_makers
 from stf._port.replicas import Layout
 from stf.errors import PlaceError
 from stf.interop.unknown_arrays import view_without_values
@@ -74,7 +74,9 @@ def numpy_view(replica: Any, writeable: bool) -> Any:
                 view = view.view()
                 view.flags.writeable = False
         elif replica.address < 0:
-            view = RemoteArray(replica.address, layout.shape, layout.strides, layout.dtype, writeable)
+            make = array_makers.get(replica.data.engine.places[replica.place].kind)
+            made = None if make is None else (make, "cupy")
+            view = RemoteArray(replica.address, layout.shape, layout.strides, layout.dtype, writeable, made)
         elif (given := replica.data.engine.root.values) is not None:
             view = view_without_values(replica, given)
         else:

@@ -6,6 +6,7 @@ import contextlib
 
 import cython
 
+from stf._port.remote_arrays import REMOTE_GPU, here
 from stf.errors import PlaceError
 from stf.interop import adapters
 from stf.interop.current import on_device
@@ -108,7 +109,8 @@ class Body(QueuedBody):
     def travels(self):
         """Return what another process calls to run it: see `QueuedBody.travels`."""
         rest = (self.args, self.written, self.kinds, self.late, self.owes, self.ignores, self.to_fill, self.around)
-        return self.fn, run_there, rest
+        on_gpu: cython.bint = cython.cast("Engine", self.engine).place(self.task.where).kind == REMOTE_GPU
+        return self.fn, run_on_gpu if on_gpu else run_there, rest
 
     def again(self, values, rebinding):
         """Return the same body for one launch of a recording: with the parameters of that, and perhaps other data."""
@@ -187,6 +189,17 @@ def run_there(fn, args, written, kinds, late, owes, ignores, to_fill, around):
     body.prepare()
     if fn is not None:
         body.execute()
+
+
+def run_on_gpu(fn, *rest):
+    """Run a body that came from another process on the GPU's stream that it is on."""
+    pointer, ordinal = here.stream
+    with on_device(ordinal):
+        borrowed = borrow(pointer, ordinal)
+        try:
+            run_there(fn, *rest)
+        finally:
+            borrowed.give_back()
 
 
 def must_be_there(task: TaskCore):

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from stf._drivers.remote.gpu_worker import make_worker
 from stf._drivers.remote.ordered import ANSWER_S, PAUSES_S, InOrder
 from stf._drivers.remote.ray_actors import compare
 from stf._drivers.remote.worker import Worker, facts
@@ -90,16 +91,17 @@ class ActorWorker:
         self.peers: dict[int, tuple[str, str]] = {}
         self.carriers: dict[int, Carrier] = {}  # by number of a worker
 
-    async def set_up(self) -> dict[str, str]:
-        """Be a worker; return the versions of what is here."""
+    async def set_up(self, gpus: bool | str) -> tuple[dict[str, str], bool]:
+        """Be a worker; return the versions of what is here, and whether it has a GPU."""
         from distributed import get_worker
 
+        has_gpu = bool(os.environ.get("CUDA_VISIBLE_DEVICES")) if gpus == "auto" else bool(gpus)
         if self.worker is None:
             self.home = get_worker()
             self.loop, self.bell = asyncio.get_running_loop(), asyncio.Event()
-            self.worker = Worker(self.number, self.threads, self.send)
+            self.worker = make_worker(self.number, self.threads, self.send, 0 if has_gpu else None)
             self.inbox = InOrder(self.worker.run)
-        return facts()
+        return facts(), has_gpu
 
     async def meet(self, number: int, key: str, address: str) -> None:
         """Know another worker, or the one in its place, which gets nothing of what was for the one before."""
@@ -231,14 +233,18 @@ class DaskActors:
         Addresses of the cluster's workers, one for each actor.
     threads : int
         Bodies that each runs at a time.
+    gpus : bool or "auto"
+        Whether each has a GPU; "auto": those that were given one.
     """
 
-    def __init__(self, client: Any, workers: tuple[str, ...], threads: int) -> None:
+    def __init__(self, client: Any, workers: tuple[str, ...], threads: int, gpus: bool | str = False) -> None:
         import cloudpickle  # noqa: F401
 
         self.client, self.threads = client, threads
         self.addresses = list(workers)
         self.count = len(workers)
+        self.gpus = gpus
+        self.has_gpu = [False] * self.count
         self.actors: list[Any] = [None] * self.count
         self.outboxes: list[Outbox | None] = [None] * self.count
         self.making = threading.Lock()
@@ -275,7 +281,8 @@ class DaskActors:
         options: dict[str, Any] = {"workers": [address], "allow_other_workers": False, "pure": False}
         future = self.client.submit(ActorWorker, number, self.threads, actor=True, **options)
         actor = future.result(timeout=START_S)
-        compare(actor.set_up().result(timeout=START_S), f"Dask worker {address}")
+        found, self.has_gpu[number - 1] = actor.set_up(self.gpus).result(timeout=START_S)
+        compare(found, f"Dask worker {address}")
         with self.making:
             self.actors[number - 1], self.outboxes[number - 1] = actor, Outbox(actor)
             for other, peer in enumerate(self.actors, 1):

@@ -30,20 +30,21 @@ from collections.abc import Callable
 from typing import Any
 
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
-from stf._drivers.remote.functions import Functions, pickled_arguments
+from stf._drivers.remote.functions import Functions, pickled_arguments, plain_call
 from stf._drivers.remote.parcels import PARCEL, LostPart, ParcelsOfWorkers
 from stf._drivers.remote.surroundings import carried
 from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, Within
 from stf._drivers.remote.watched import WatchedDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf._port.links import SAME_PLACE, Link
-from stf._port.remote_arrays import first_address, owner_of
+from stf._port.remote_arrays import REMOTE_GPU, first_address, owner_of
 from stf.errors import PlaceError, WorkerLostError
 
 log = logging.getLogger("stf")
 BATCH = 64  # commands
 BATCH_S = 1e-3
 ALIGNMENT = 64
+FIRST_BLOCK = 1 << 48
 RECORD, WAIT, CALL, COPY, HOST_CALL = range(5)
 NETWORK = Link(1e-3, 1e9)  # 16 MiB between processes of one machine, as it was measured
 
@@ -66,24 +67,6 @@ class WorkerLink:
         self.used = 0
         self.lost: WorkerLostError | None = None
         self.is_back = False
-
-
-class Numbering:
-    """Numbers from 1 on, one by one or some in a row; for any thread."""
-
-    def __init__(self) -> None:
-        self.following = 1
-        self.lock = threading.Lock()
-
-    def take(self, count: int) -> int:
-        """Return the first of so many numbers."""
-        with self.lock:
-            first = self.following
-            self.following += count
-            return first
-
-    def __next__(self) -> int:
-        return self.take(1)
 
 
 class RemoteStream:
@@ -188,7 +171,8 @@ class RemoteDriver(WrappingDriver):
         self.remote: dict[int, RemoteStream] = {}  # by the number of the mirror
         self.by_name: dict[int, RemoteStream] = {}
         self.name_numbers = itertools.count(1)
-        self.body_numbers = Numbering()
+        self.body_numbers = itertools.count(1)
+        self.next_block = FIRST_BLOCK  # of the numbers of bodies that have some in a row
         self.parcels = ParcelsOfWorkers(self)
         self.bodies: dict[int, Any] = {}  # trips that workers have, by number
         self.numbers: dict[int, tuple[int, Any]] = {}  # of outcomes and launches that are open, by id
@@ -216,7 +200,7 @@ class RemoteDriver(WrappingDriver):
             self.ping(worker)
 
     def kind(self, device: int) -> str:
-        return "remote cpu"
+        return REMOTE_GPU if self.transport.has_gpu[device] else "remote cpu"
 
     def link(self, source: int, target: int) -> Link:
         return SAME_PLACE if source == target else NETWORK
@@ -508,11 +492,16 @@ class RemoteDriver(WrappingDriver):
         number = sent.number
         variables = body.surroundings()
         around = None if variables is None else carried(variables)
-        arguments, watched = pickled_arguments(run, rest, fn, around, sent.places)
+        watched = None
+        arguments: Any = None if around is not None else plain_call(run, rest)
+        if arguments is None:
+            arguments, watched = pickled_arguments(run, rest, fn, around, sent.places)
         link = remote.link
         with link.lock:
             is_watched = body.set_out()
-            own = self.number_of(body.result())
+            own = next(self.body_numbers)
+            result = body.result()
+            self.numbers[id(result)] = (own, result)
             self.bodies[own] = body
             if link.lost is not None:
                 self.inner.call(stream, LostCall(self, own, link.lost))
@@ -553,6 +542,9 @@ class RemoteDriver(WrappingDriver):
 
     def number_of(self, outcome: Any) -> int:
         """Return the number by which workers know an outcome, or a launch, that is open."""
+        known = self.numbers.get(id(outcome))
+        if known is not None:
+            return known[0]
         with self.lock:
             known = self.numbers.get(id(outcome))
             if known is None:

@@ -143,7 +143,7 @@ class Endpoint:
                 return
             for peer, messages in out.items():
                 try:
-                    self.deliver(peer, messages)
+                    self.deliver(peer, without_old_marks(messages))
                 except Exception as error:
                     self.miss(peer, f"{type(error).__name__}: {error}")
 
@@ -274,6 +274,14 @@ class Endpoint:
             if tag:
                 self.learn(tag, tag, portable(WorkerLostError(reason, worker=f"device({peer - 1})")))
             self.end_exchange(number)
+
+
+def without_old_marks(messages: list[Message]) -> list[Message]:
+    """Return messages without marks of a stream that come before a later one of it."""
+    latest = {message[1]: message for message in messages if message[0] == "reached"}
+    if len(latest) == len(messages):
+        return messages
+    return [each for each in messages if each[0] != "reached" or latest[each[1]] is each]
 
 
 def word_of(itemsize: int) -> np.dtype[Any]:

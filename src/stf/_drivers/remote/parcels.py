@@ -24,7 +24,7 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
-from stf._drivers.remote.functions import Sent, pickled_arguments
+from stf._drivers.remote.functions import Sent, pickled_arguments, plain_call
 from stf._drivers.remote.kept import AWAIT, CALL, COPY, FILL, PULL, PUSH, RECORD, WAIT
 from stf._drivers.remote.surroundings import carried
 from stf._port.remote_arrays import owner_of
@@ -224,12 +224,14 @@ class ParcelsOfWorkers:
     def put_call(self, parcel: Parcel, part: Part, lane: Lane, number: int, fn: Any, run: Any, rest: Any) -> bool:
         """Put a body on a lane."""
         sent = self.driver.functions.sent(fn)
-        content = None
+        content: Any = None
         if number not in parcel.varying:
-            content, watched = pickled_arguments(run, rest, fn, None, sent.places)
-            if watched is not None:
-                parcel.fresh[number] = (fn, run, rest)
-                content = None
+            content = plain_call(run, rest)
+            if content is None:
+                content, watched = pickled_arguments(run, rest, fn, None, sent.places)
+                if watched is not None:
+                    parcel.fresh[number] = (fn, run, rest)
+                    content = None
         parcel.functions.setdefault(id(fn), (fn, sent.number, []))[2].append(number)
         part.functions.add(sent.number)
         part.bodies.append(number)
@@ -252,7 +254,9 @@ class ParcelsOfWorkers:
         run.around = around
         for number, (fn, there, rest) in {**parcel.fresh, **changed}.items():
             sent = self.driver.functions.sent(fn)
-            self.change(run, number, sent, pickled_arguments(there, rest, fn, None, sent.places))
+            content = plain_call(there, rest)
+            arguments = pickled_arguments(there, rest, fn, None, sent.places) if content is None else (content, None)
+            self.change(run, number, sent, arguments)
         for fn, known, numbers in parcel.functions.values():
             sent = self.driver.functions.sent(fn)
             run.contents[sent.number] = sent.content
@@ -271,7 +275,9 @@ class ParcelsOfWorkers:
         """Give a run its numbers, and those of what its bodies need."""
         driver, parcel, launched = self.driver, run.parcel, run.launched
         launch = launched.group()
-        first = driver.body_numbers.take(len(parcel.bodies))
+        with driver.lock:
+            first = driver.next_block
+            driver.next_block += len(parcel.bodies)
         run.group = driver.number_of(launch)
         driver.launch_copies.setdefault(run.group, launched.copies())
         driver.host_outcomes.setdefault(run.group, launch)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from stf._drivers.remote.gpu_worker import make_worker
 from stf._drivers.remote.worker import Worker, facts
 from stf.errors import WorkerLostError
 
@@ -40,7 +41,7 @@ class ActorWorker:
         self.sent: deque[tuple[int, Any]] = deque()  # (worker, call) that may be on its way
         self.last_look = 0.0
 
-    def set_up(self, peers: list[Any]) -> dict[str, str]:
+    def set_up(self, peers: list[Any], gpu: int | None) -> dict[str, str]:
         """Be a worker beside others; return the versions of what is here.
 
         A process that was one already ends: it has streams and memory that nobody knows any more.
@@ -48,7 +49,7 @@ class ActorWorker:
         if self.worker is not None:
             self.end()
         self.peers = peers
-        self.worker = Worker(self.number, self.threads, self.send)
+        self.worker = make_worker(self.number, self.threads, self.send, gpu)
         return facts()
 
     def send(self, peer: int, batch: bytes) -> None:
@@ -111,15 +112,19 @@ class RayActors:
         Bodies that each runs at a time.
     environment : dict
         Their ``runtime_env``.
+    gpus : bool
+        Each has a GPU, which Ray gives it.
     """
 
-    def __init__(self, count: int, threads: int, environment: dict[str, Any]) -> None:
+    def __init__(self, count: int, threads: int, environment: dict[str, Any], gpus: bool = False) -> None:
         try:
             import cloudpickle  # noqa: F401
             import ray
         except ImportError:
             raise ImportError(MISSING) from None
         self.ray = ray
+        self.has_gpu = [gpus] * count
+        self.gpu = 0 if gpus else None  # of those that an actor's process sees
         self.count, self.threads, self.environment = count, threads, environment
         self.in_flight: list[deque[Any]] = [deque() for _ in range(count)]
         self.closed = False
@@ -139,12 +144,14 @@ class RayActors:
         self.receive, self.lost, self.back = receive, lost, back
         ray = self.ray
         options: dict[str, Any] = {"num_cpus": 1, "max_restarts": -1, "concurrency_groups": {"io": 1}}
+        if self.gpu is not None:
+            options["num_gpus"] = 1
         if self.environment:
             options["runtime_env"] = self.environment
         kept = ray.method(concurrency_group="io")(ActorWorker.poll)
         actor = ray.remote(**options)(type("StfWorker", (ActorWorker,), {"poll": kept}))
         self.actors = [actor.remote(number, self.threads) for number in range(1, self.count + 1)]
-        versions = self.answers([each.set_up.remote(self.actors) for each in self.actors])
+        versions = self.answers([each.set_up.remote(self.actors, self.gpu) for each in self.actors])
         for number, found in enumerate(versions, 1):
             compare(found, f"Ray actor {number}")
         for number in range(1, self.count + 1):
@@ -160,10 +167,11 @@ class RayActors:
         """
         start, late = time.monotonic(), asked
         while late := self.ray.wait(late, num_returns=len(late), timeout=WARN_S)[1]:
-            free, waited_s = self.ray.available_resources().get("CPU", 0), time.monotonic() - start
+            free, waited_s = self.ray.available_resources(), time.monotonic() - start
             text = (
-                f"{len(late)} of {self.count} Ray actors have not started in {waited_s:.0f} s; each needs a CPU, and "
-                f"{free:g} are free besides those that Ray holds for them"
+                f"{len(late)} of {self.count} Ray actors have not started in {waited_s:.0f} s; each needs a CPU"
+                f"{' and a GPU' if self.gpu is not None else ''}, and {free.get('CPU', 0):g} CPUs and "
+                f"{free.get('GPU', 0):g} GPUs are free besides those that Ray holds for them"
             )
             if waited_s > START_S:
                 self.close()
@@ -211,7 +219,7 @@ class RayActors:
         while not self.closed:
             try:
                 self.in_flight[worker - 1].clear()
-                self.ray.get(self.actors[worker - 1].set_up.remote(self.actors), timeout=START_S)
+                self.ray.get(self.actors[worker - 1].set_up.remote(self.actors, self.gpu), timeout=START_S)
                 self.back(worker)
                 return
             except Exception as error:

@@ -18,7 +18,7 @@ import numpy as np
 from stf._drivers.cpu import array_at
 from stf._drivers.remote.captures import Binding, Fixed, Watched, roots_of
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, portable, word_of
-from stf._drivers.remote.functions import ArgumentReader
+from stf._drivers.remote.functions import ArgumentReader, read_call
 from stf._drivers.remote.kept import KeptPart
 from stf._drivers.remote.surroundings import run_within
 from stf._drivers.remote.watched import Notice, WatchedDriver
@@ -36,10 +36,12 @@ class Worker(Endpoint):
         How many bodies run at a time.
     send : callable
         ``send(peer, batch)`` sends bytes to the client or to another worker.
+    driver : WatchedGpu, optional
+        Of a GPU; else the worker's tasks run on its CPU.
     """
 
-    def __init__(self, number: int, threads: int, send: Callable[[int, bytes], None]) -> None:
-        super().__init__(number, WatchedDriver(1, True, threads), send)
+    def __init__(self, number: int, threads: int, send: Callable[[int, bytes], None], driver: Any = None) -> None:
+        super().__init__(number, driver or WatchedDriver(1, True, threads), send)
         self.starts: list[int] = []  # of memory, as the client knows it, in order
         self.blocks: dict[int, tuple[int, int, Any]] = {}  # (address here, bytes, owner)
         self.functions: dict[int, Any] = {}
@@ -215,7 +217,7 @@ class Worker(Endpoint):
         inputs: tuple[int, ...],
         group: int,
         function: int,
-        content: bytes,
+        content: bytes | tuple[Any, ...],
         changeable: tuple[tuple[int, str], ...] | None,
         is_watched: bool,
         around: Any = None,
@@ -226,7 +228,9 @@ class Worker(Endpoint):
         """
         given = []
         try:
-            if changeable is None:
+            if type(content) is tuple:
+                run, rest = read_call(*content)
+            elif changeable is None:
                 run, rest = pickle.loads(content)
             else:
                 run, rest = ArgumentReader(content, self.objects.get(function, [])).load()
