@@ -277,7 +277,7 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
     threads = thread_code(signature.body, group.hierarchy, signature.captured, OnCpu, where)
     hierarchy = widths_on_cpu(group.hierarchy, workers, bool(threads.barriers))
     widths = tuple(int(level.width or 0) for level in hierarchy.levels)
-    outer = threads.outer(widths[0], group.outer, where)
+    outer = threads.outer(hierarchy.levels[0], widths[0], group.outer, where)
     part = Part((*outer, *map(range, widths[1:])))
     values = [loops.jitted(value) for value in signature.captured.values]
     memory = [ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
