@@ -77,6 +77,11 @@ def first_line(error: BaseException) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Tell how the steps of libraries got to the device."""
+    """Tell how the steps of libraries got to the device, and what those raised that failed: a line each, in ASCII."""
     for line in found:
         terminalreporter.write_line(f"library {line}")
+    for outcome in ("failed", "error"):
+        for report in terminalreporter.stats.get(outcome, ()):
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = str(report.longrepr) if crash is None else f"{crash.path}:{crash.lineno}: {crash.message}"
+            terminalreporter.write_line(f"library {outcome.upper()} {report.nodeid}: {ascii(message)[:600]}")

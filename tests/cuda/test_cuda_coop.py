@@ -82,9 +82,9 @@ def test_the_scan_of_a_block(run, coop):
 
 
 def test_a_warps_sum(run, coop):
-    from numba import cuda
+    from numba import cuda, int32
 
-    total = coop.warp.make_sum(np.int32)
+    total = coop.warp.make_sum(int32)  # a type of Numba: the algorithms of warps take no other
 
     @cuda.jit(link=total.files)
     def add_up(x, sums):

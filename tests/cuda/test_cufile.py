@@ -123,18 +123,6 @@ def test_kvikio_in_a_body_that_waits_first(run, kvikio, file, tmp_path):
 # -- cuFile, by cuda.bindings ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def cufile():
-    module = pytest.importorskip("cuda.bindings.cufile")
-    cupy.zeros(1)  # cuFile uses the current context
-    try:
-        module.driver_open()
-    except Exception as error:  # the library or its driver: it says which
-        pytest.skip(f"cuFile does not open: {error}")
-    yield module
-    module.driver_close()
-
-
 class OpenFile:
     """A file that is registered with cuFile, while it is open."""
 
@@ -152,6 +140,34 @@ class OpenFile:
     def __exit__(self, *error):
         self.cufile.handle_deregister(self.handle)
         os.close(self.number)
+
+
+@pytest.fixture
+def cufile(file):
+    """The library, if it reads a file here: it knows some file systems, and others in its compatible mode at most."""
+    module = pytest.importorskip("cuda.bindings.cufile")
+    x = cupy.zeros(N, np.float32)  # cuFile uses the current context
+    try:
+        module.driver_open()
+    except Exception as error:  # the library or its driver: it says which
+        pytest.skip(f"cuFile does not open: {error}")
+    try:
+        with OpenFile(module, file, os.O_RDONLY) as handle:
+            module.read(handle, x.data.ptr, x.nbytes, 0, 0)
+    except module.cuFileError as error:
+        module.driver_close()
+        pytest.skip(f"cuFile does not read a file of {file_system(file)}: {error}")
+    np.testing.assert_array_equal(x.get(), X)
+    yield module
+    module.driver_close()
+
+
+def file_system(path):
+    """Return the kind of the file system that a file lies on."""
+    device = os.stat(path).st_dev
+    here = f" {os.major(device)}:{os.minor(device)} "
+    with open("/proc/self/mountinfo") as mounts:
+        return next((line.partition(" - ")[2].split()[0] for line in mounts if here in line), "an unknown kind")
 
 
 def test_cufile_in_a_body_that_waits_first(run, cufile, file, tmp_path):

@@ -29,6 +29,7 @@ N = 1000
 source, target = symmetric.array((N,), dtype="float32"), symmetric.array((N,), dtype="float32")
 source[...], target[...] = 0, 0
 device.sync()
+addresses = source.data.ptr, target.data.ptr
 
 
 @stf.task(arrays="cupy")
@@ -38,7 +39,7 @@ def add(x: stf.ReadWrite, amount):
 
 @stf.task(arrays="cupy")
 def put(x: stf.Read, y: stf.ReadWrite, stream: stf.Stream):
-    assert (x.data.ptr, y.data.ptr) == (source.data.ptr, target.data.ptr)  # where NVSHMEM knows them
+    assert (x.data.ptr, y.data.ptr) == addresses  # where NVSHMEM knows them
     nvshmem.put(y, x, remote_pe=0, stream=stream)
     nvshmem.quiet(stream=stream)
 

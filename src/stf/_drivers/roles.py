@@ -49,8 +49,9 @@ class Graphs(Protocol):
     def begin_capture(self, device: int, owner: Any) -> Any:
         """Begin to capture a stream of `device`: an object with its `pointer`; its ``end()`` is what was captured.
 
-        That may be None for nothing. The stream is that of an earlier capture, whose `owner` it was, or else a new one:
-        bodies that may run side by side must not be captured on one stream (see `cuda.graphs.CaptureStream`).
+        That may be None for nothing. ``is_spoilt()`` says whether a call has ended it that cannot be captured. The
+        stream is that of an earlier capture, whose `owner` it was, or else a new one: bodies that may run side by side
+        must not be captured on one stream (see `cuda.graphs.CaptureStream`).
         """
 
     def prepare(self, graph: Any) -> None:

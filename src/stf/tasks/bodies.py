@@ -12,6 +12,7 @@ from stf.interop import adapters
 from stf.interop.current import on_device
 from stf.interop.jax_arrays import JaxCopy
 from stf.tasks import validation
+from stf.tasks.annotations import Stream
 from stf.values.params import Param
 from stf.values.parts import Parts, replaced_in
 
@@ -140,7 +141,8 @@ class Body(QueuedBody):
             if other is replica and (part < 0 or not rebinding.wholes):
                 continue
             recorded = self.args[position]
-            view = view_at(self.task, other, writeable, lib)
+            copy = recorded.views[part] if part >= 0 else recorded
+            view = copy.of(other) if type(copy) is JaxCopy else view_at(self.task, other, writeable, lib)
             if part >= 0:
                 whole = recorded.like(rebinding.wholes) if arguments[position] is recorded else arguments[position]
                 whole.views[part] = view
@@ -150,6 +152,26 @@ class Body(QueuedBody):
                     written[i] = view
             arguments[position] = view
         self.args, self.written = tuple(arguments), written
+
+    def run_at(self, port, slot, pointer):
+        """Use another slot, in a launch of a recording: its stream, by address, and JAX's copies on it."""
+        others = {}
+        args = []
+        for argument in self.args:
+            other = argument
+            if type(argument) is Stream:
+                other = Stream(argument.place, pointer)
+            elif type(argument) is JaxCopy:
+                other = argument.at(port, slot, pointer)
+            elif type(argument) is Parts and any([type(view) is JaxCopy for view in argument.views]):
+                views = [view.at(port, slot, pointer) if type(view) is JaxCopy else view for view in argument.views]
+                other = Parts(views, argument.shape)
+            others[id(argument)] = other
+            args.append(other)
+        self.args = tuple(args)
+        if self.written is not None:
+            self.written = [others.get(id(target), target) for target in self.written]
+        return 0
 
     def refuses(self, data):
         """Return whether it works on some of the data, by number, and cannot on others in their place."""

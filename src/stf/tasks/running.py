@@ -421,7 +421,9 @@ def is_playable(engine, body, error):
         return False
     if body.argument_sources is None:  # it asks its task for what is there only while that is open
         return False
-    return isinstance(error, Exception) and is_uncapturable(task, error)
+    if not isinstance(error, Exception):
+        return False
+    return is_uncapturable(task, error) or bool(engine.port.is_spoilt(task.slot))  # cuFFT's tell nothing of captures
 
 
 def play_later(engine, body, error):

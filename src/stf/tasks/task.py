@@ -463,10 +463,6 @@ class Task(TaskCore):
             self.borrowed = without_grad()
         return values
 
-    def put_copy(self, target, source):
-        """Copy between replicas on the open task's slot; `source` may be memory that no data has."""
-        cython.cast(Engine, self.engine).port.copy(self.slot, target, source)
-
     def borrow(self):
         """Make the task's stream current in CuPy and torch until the body ends; nothing on a CPU."""
         engine = cython.cast(Engine, self.engine)
