@@ -34,6 +34,7 @@ def bring(engine: EngineState, numbers, places, following):
     coherency: Coherency = engine.coherency
     there: list = []
     missing: list = []
+    held: Replica
     try:
         for number, place in zip(numbers, places, strict=True):
             data: Data = coherency.data.get(number)
@@ -51,7 +52,7 @@ def bring(engine: EngineState, numbers, places, following):
                 break
     finally:
         for item in there:
-            held: Replica = item
+            held = item
             held.pins -= 1
             coherency.reorder(cython.cast(Data, held.data).version)
     return len(missing)
