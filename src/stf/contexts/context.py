@@ -389,7 +389,9 @@ class Context(Shown, ContextCore):
             devices = [(owner, number) for number in self._spec.numbers]
             decisions = decisions_for(config.placement)
             by_itself = is_auto(place) if place is not None else self._spec.driver == "remote"
-            model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions)
+            stamps = self._driver.stamps if self._driver.values is None else None
+            spans = None if stamps is None else stamps.spans
+            model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions, spans)
             self.choose_places(model, by_itself)
             if rule.window and self._caller is None:
                 self.hold_tasks(Window(self.engine, self.placement, rule.window))
