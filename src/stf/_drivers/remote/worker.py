@@ -238,6 +238,22 @@ class Worker(Endpoint):
                 given = [Binding(label, Fixed(args[i]), i, args[i]) for i, label in changeable]
         except BaseException as error:
             run, rest = Unreadable(error), ()
+        self.put_call(name, number, inputs, group, function, run, rest, given, is_watched, around)
+
+    def put_call(
+        self,
+        name: int,
+        number: int,
+        inputs: tuple[int, ...],
+        group: int,
+        function: int,
+        run: Any,
+        rest: Any,
+        given: list[Binding],
+        is_watched: bool,
+        around: Any,
+    ) -> None:
+        """Run a body with its arguments when its stream gets here; `given` are those that it can change in place."""
         if around is not None:
             run, rest = run_within, (around, run, *rest)
         fn = self.functions[function]
