@@ -217,14 +217,16 @@ class Worker(Endpoint):
         inputs: tuple[int, ...],
         group: int,
         function: int,
-        content: bytes | tuple[Any, ...],
+        content: Any,  # bytes, or what `plain_call` makes
         changeable: tuple[tuple[int, str], ...] | None,
         is_watched: bool,
         around: Any = None,
+        sequence: int = 0,
     ) -> None:
-        """Run a body when its stream gets here; `changeable` are its arguments that a body can change in place.
+        """Run a body when its stream gets here, and mark its end, unless that is number 0.
 
-        `around` are the context variables of a launch; else the content has them.
+        `changeable` are its arguments that a body can change in place. `around` are the context variables of a launch;
+        else the content has them.
         """
         given = []
         try:
@@ -239,6 +241,8 @@ class Worker(Endpoint):
         except BaseException as error:
             run, rest = Unreadable(error), ()
         self.put_call(name, number, inputs, group, function, run, rest, given, is_watched, around)
+        if sequence:
+            self.driver.record(self.streams[name], sequence)
 
     def put_call(
         self,
