@@ -42,6 +42,7 @@ cdef int keep_body(Task task, object fn) except -1
 
 @cython.no_gc
 cdef class Task(TaskCore):
+    cdef object own_graph  # what its body fills, once it has asked; or None
     cdef int open(self) except -1
     cdef tuple arrays_in(self, object lib)
     cdef tuple views_in(self, object lib)

@@ -32,7 +32,8 @@ TOKEN: object = adapters.TOKEN
 FUNCTION: object = types.FunctionType
 PUBLIC = """
     add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
-    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name result
+    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name record_event
+    result
     running set_exec_place set_symbol start stream stream_ptr stream_ptrs streams symbol torch values
 """
 
@@ -620,11 +621,19 @@ class Task(TaskCore):
         """A CUDA graph of the task's own, to be filled: see `OwnGraph`."""
         from stf.tasks.body_graph import graph_of
 
-        return graph_of(self)
+        self.own_graph = graph_of(self, self.own_graph)
+        return self.own_graph
 
     def get_graph(self):
         """Return `graph`."""
         return self.graph
+
+    def record_event(self):
+        """Return an event that is recorded here on the task's stream: see `StreamEvent`."""
+        from stf.tasks.stream_events import record_on
+
+        self.must_be_open("record_event")
+        return record_on(self.cuda_stream(), f"task {self.label()}")
 
     def get(self, index, dtype=None):
         """Return access `index`, as ``t[index]``.
