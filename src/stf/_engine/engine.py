@@ -24,7 +24,7 @@ from stf._engine import (
     windows,
 )
 from stf._engine.failures import raise_failures
-from stf._engine.versions import Copied, is_open
+from stf._engine.versions import Copied
 from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
 
 SPARED: cython.int = 4  # tasks; the head of `coherency` has the figures

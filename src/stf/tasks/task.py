@@ -70,7 +70,7 @@ class ContextCore(PlacingContext):
         """
         if after is not None:
             args += accesses_after(after)
-        task: Task = self.make_task(args, name if symbol is None else symbol)
+        task: Task = self.prepare(Task.__new__(Task), args, name if symbol is None else symbol)
         if priority != 0:
             task.priority = priority_of(priority)
         if task.where == SEVERAL:
@@ -250,7 +250,7 @@ class Task(TaskCore):
             settle(self)
         engine = cython.cast(Engine, self.engine)
         try:
-            begin_here(engine, self, not engine.place(self.where).enqueues)
+            begin_here(engine, self)
             if self.blocks_caller and self.kind == "wait" and not engine.scope.records:
                 thread_turns.yield_to_recorders(engine, self)
             enter_here(engine, self)

@@ -29,6 +29,8 @@ class ContextCore(PlacingContext):
     _graphs: dict[int, Any]
     randoms: dict[tuple[int, str], None]
     _suspects: Any
+    _kept_parts: list[Any] | None
+    _capsules: list[Any] | None
     _finished: bool | None
     _dot: Any
     _trace: Any
