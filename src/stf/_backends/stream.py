@@ -292,7 +292,7 @@ class StreamBackend(LanePort):
         for i in range(events.count):
             event = events.items[i]
             lane: Lane = self.lanes[event >> LANE_SHIFT]
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence > lane.done:
                 left = max(deadline - time.monotonic(), 0.0) if timeout_s >= 0 else -1.0
                 if not self.driver.synchronize(lane.stream, sequence, left):
@@ -306,7 +306,7 @@ class StreamBackend(LanePort):
         for i in range(events.count):
             event = events.items[i]
             lane: Lane = self.lanes[event >> LANE_SHIFT]
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence > lane.done:
                 self.driver.commit(lane.stream, sequence)
         return 0
@@ -339,7 +339,7 @@ class StreamBackend(LanePort):
         for i in range(events.count):
             event = events.items[i]
             other: Lane = self.lanes[event >> LANE_SHIFT]
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence > other.done:
                 found.update(self.driver.runners(other.stream, sequence))
         return found
