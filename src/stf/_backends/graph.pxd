@@ -1,5 +1,5 @@
 from libc.stdint cimport int64_t
-from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.events cimport EventSet, LANE_SHIFT, SEQUENCE
 from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
 from stf._port.callers cimport Callers
 from stf._port.port cimport COMPUTE, IN_ORDER, Port

@@ -38,7 +38,7 @@ class GraphBackend(RecordingPort):
         self.ordered, self.ordered_slots = {}, {}
 
     def node_of(self, event):
-        node: cython.longlong = (event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)) - 1
+        node: cython.longlong = (event & SEQUENCE) - 1
         if node >= self.program.count or self.lanes.items[node] != event >> LANE_SHIFT:
             raise CaptureError("it would wait for work that is no part of the graph")
         return node

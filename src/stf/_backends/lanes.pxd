@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc, free
 from libc.string cimport memset
-from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.events cimport EventSet, LANE_SHIFT, SEQUENCE
 from stf._port.port cimport Port, COMPUTE, COPY_IN, COPY_OUT, HOST, IN_ORDER, OUTSIDE, WAITING
 
 cdef enum:

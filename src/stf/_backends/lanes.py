@@ -248,12 +248,12 @@ class LanePort(Port):
 
     def done(self, event):
         lane: Lane = self.lanes[event >> LANE_SHIFT]
-        sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+        sequence: cython.longlong = event & SEQUENCE
         return sequence <= lane.done or self.is_done(lane, sequence)
 
     def place_in_flight(self, event):
         lane: Lane = self.lanes[event >> LANE_SHIFT]
-        sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+        sequence: cython.longlong = event & SEQUENCE
         return lane.place if sequence > lane.done else -1
 
     def is_done(self, lane, sequence):
@@ -269,12 +269,13 @@ class LanePort(Port):
         for i in range(waits.count):
             event = waits.items[i]
             lane = cython.cast(Lane, self.lanes[event >> LANE_SHIFT])
+            sequence: cython.longlong = event & SEQUENCE
             if (
                 lane.place == place
                 and lane.kind == kind
                 and lane.priority == priority
                 and not lane.open
-                and lane.issued == event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+                and lane.issued == sequence
             ):
                 return lane
         return self.next_lane(place, kind, priority)
@@ -329,7 +330,7 @@ class LanePort(Port):
     def start_at_origin(self, lane):
         """Let a new lane start after what was on the caller's stream when the context was made."""
         first: Lane = self.lanes[self.start_event >> LANE_SHIFT]
-        sequence: cython.longlong = self.start_event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+        sequence: cython.longlong = self.start_event & SEQUENCE
         self.make_wait(lane, first, sequence)
         lane.saw(first.index, sequence)
         return 0
@@ -342,7 +343,7 @@ class LanePort(Port):
             index: cython.int = event >> LANE_SHIFT
             if index == lane.index:
                 continue
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence <= lane.seen(index):
                 continue
             other = cython.cast(Lane, self.lanes[index])

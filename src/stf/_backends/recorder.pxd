@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._port.links cimport Links
 from stf._backends.lanes cimport Lane, LanePort
-from stf._port.events cimport LANE_SHIFT
+from stf._port.events cimport LANE_SHIFT, SEQUENCE
 
 cdef class Recorder(LanePort):
     cdef readonly list log

@@ -92,7 +92,7 @@ class Recorder(LanePort):
         for i in range(events.count):
             event = events.items[i]
             lane: Lane = self.lanes[event >> LANE_SHIFT]
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence > lane.done:
                 lane.done = sequence
         return True

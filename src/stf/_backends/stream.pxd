@@ -1,6 +1,6 @@
 from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
-from stf._port.events cimport EventSet, LANE_SHIFT
+from stf._port.events cimport EventSet, LANE_SHIFT, SEQUENCE
 from stf._port.links cimport Links
 from stf._port.replicas cimport span_of
 from stf._port.captures cimport DIRECT

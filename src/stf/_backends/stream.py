@@ -303,7 +303,7 @@ class StreamBackend(LanePort):
         for i in range(events.count):
             event = events.items[i]
             lane: Lane = self.lanes[event >> LANE_SHIFT]
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence > lane.done:
                 left = max(deadline - time.monotonic(), 0.0) if timeout_s >= 0 else -1.0
                 if not self.driver.synchronize(lane.stream, sequence, left):
@@ -317,7 +317,7 @@ class StreamBackend(LanePort):
         for i in range(events.count):
             event = events.items[i]
             lane: Lane = self.lanes[event >> LANE_SHIFT]
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence > lane.done:
                 self.driver.commit(lane.stream, sequence)
         return 0
@@ -350,7 +350,7 @@ class StreamBackend(LanePort):
         for i in range(events.count):
             event = events.items[i]
             other: Lane = self.lanes[event >> LANE_SHIFT]
-            sequence: cython.longlong = event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+            sequence: cython.longlong = event & SEQUENCE
             if sequence > other.done:
                 found.update(self.driver.runners(other.stream, sequence))
         return found

@@ -79,7 +79,7 @@ def make_plan(
     axes, target_start, source_start = upwards(
         [CopyAxis(*axis) for axis in zip(shape, target_strides, source_strides, strict=True) if axis[0] > 1]
     )
-    axes = merged(sorted(axes, key=lambda axis: (-abs(axis.target), -abs(axis.source))), itemsize)
+    axes = merged(sorted(axes, key=lambda axis: (-abs(axis.target), -abs(axis.source))))
     width = itemsize
     if axes and axes[-1].target == axes[-1].source == itemsize:
         width = axes.pop().extent * itemsize
@@ -108,7 +108,7 @@ def upwards(axes: list[CopyAxis]) -> tuple[list[CopyAxis], int, int]:
     return result, target_start, source_start
 
 
-def merged(axes: list[CopyAxis], itemsize: int) -> list[CopyAxis]:
+def merged(axes: list[CopyAxis]) -> list[CopyAxis]:
     """Neighbours that are one axis in both arrays, as one."""
     result: list[CopyAxis] = []
     for axis in axes:

@@ -44,13 +44,8 @@ class CpuDriver(QueueDriver):
         self.live_allocations = 0
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):
-        op = make_op(COPY, (target, target_strides, source, source_strides, shape, itemsize, keep, number))
-        self.gate.enter()
-        try:
-            self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
-        return 0
+        what = target, target_strides, source, source_strides, shape, itemsize, keep, number
+        return self.enqueue(stream, make_op(COPY, what))
 
     def watch_copies(self, watcher):
         """Call ``watcher(number, device, thread, start_ns, end_ns)`` after each copy."""
@@ -87,13 +82,7 @@ class CpuDriver(QueueDriver):
         return self.memory.get(address)
 
     def free(self, device, address, nbytes, stream):
-        op = make_op(FREE, (device, address, nbytes))
-        self.gate.enter()
-        try:
-            self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
-        return 0
+        return self.enqueue(stream, make_op(FREE, (device, address, nbytes)))
 
     def release(self, device, address, nbytes):
         """Take a block back now."""

@@ -230,6 +230,15 @@ class QueueDriver(Driver):
         finally:
             self.gate.leave()
 
+    def enqueue(self, stream, op):
+        """Put an operation at the end of a stream."""
+        self.gate.enter()
+        try:
+            self.push(self.streams[stream], op)
+        finally:
+            self.gate.leave()
+        return 0
+
     def record(self, stream, sequence):
         lane: Stream = self.streams[stream]
         op: Op = None
@@ -268,12 +277,7 @@ class QueueDriver(Driver):
         op.other = self.streams[other]
         op.sequence = sequence
         op.uses = op.other.uses
-        self.gate.enter()
-        try:
-            self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
-        return 0
+        return self.enqueue(stream, op)
 
     def completed(self, stream):
         lane: Stream = self.streams[stream]
@@ -299,13 +303,7 @@ class QueueDriver(Driver):
     # -- work --------------------------------------------------------------------------------------------------
 
     def call(self, stream, body):
-        op = make_op(CALL, body)
-        self.gate.enter()
-        try:
-            self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
-        return 0
+        return self.enqueue(stream, make_op(CALL, body))
 
     def share(self, job, count):
         while len(self.helpers) < count:

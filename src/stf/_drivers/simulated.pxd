@@ -96,6 +96,7 @@ cdef class SimulatedDriver(Driver):
     cdef object fall_asleep(self)
     cdef int leave_block(self, Stream lane) except -1
     cdef int put_work(self, Stream lane, Op op) except -1
+    cdef int enqueue(self, int stream, Op op) except -1
     cdef int push(self, Stream lane, Op op) except -1
     cdef int wake_sleepers(self) except -1
     cdef int run_until(self, double time_s) except -1

@@ -255,9 +255,7 @@ class SimulatedDriver(Driver):
         op = make_op(WAIT)
         op.other = cython.cast(Stream, self.streams[other])
         op.sequence = sequence
-        with self.gate:
-            self.push(self.streams[stream], op)
-        return 0
+        return self.enqueue(stream, op)
 
     def completed(self, stream):
         lane = cython.cast(Stream, self.streams[stream])
@@ -416,9 +414,7 @@ class SimulatedDriver(Driver):
         """Let a stamp have the time at which the stream gets here."""
         op = make_op(STAMP)
         op.sequence = number
-        with self.gate:
-            self.push(self.streams[stream], op)
-        return 0
+        return self.enqueue(stream, op)
 
     def keep_alive(self, stream, what):
         return 0
@@ -447,18 +443,19 @@ class SimulatedDriver(Driver):
     def free(self, device, address, nbytes, stream):
         op = make_op(FREE)
         op.device, op.nbytes = device, nbytes
-        self.gate.enter()
-        try:
-            self.push(self.streams[stream], op)
-        finally:
-            self.gate.leave()
-        return 0
+        return self.enqueue(stream, op)
 
     def statistics(self):
         spare = len(self.spare)
         return len(self.streams) - spare, spare, self.max_workers, self.live_allocations, list(self.used)
 
     # -- the clock (all under the gate) ------------------------------------------------------------------------
+
+    def enqueue(self, stream, op):
+        """Put an operation at the end of a stream, from outside of the gate."""
+        with self.gate:
+            self.push(self.streams[stream], op)
+        return 0
 
     def push(self, lane, op):
         """Put an operation at the end of a stream; it starts now where nothing is before it."""

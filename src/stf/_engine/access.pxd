@@ -4,7 +4,7 @@ from stf._port.events cimport EventSet
 from stf._port.replicas cimport Layout, Replica
 from stf._engine.versions cimport Version, first_version
 
-cdef enum:
+cpdef enum:  # access modes, and the place that is natural for a task
     READ = 1
     WRITE = 2
     RW = 3

@@ -12,8 +12,6 @@ import cython
 
 from stf.errors import AccessError, ContextMismatchError, not_copied
 
-AFFINE_PLACE = -1
-READ_ONLY = 1  # a mode, for modules that are not compiled
 handle_type: list[Any] = []  # the class of what users hold of data: one
 shared = [False]  # whether any memory is registered in several live contexts, so that data became read-only
 MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}

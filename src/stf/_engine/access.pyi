@@ -2,8 +2,6 @@
 
 from typing import Any, NamedTuple
 
-AFFINE_PLACE: int
-READ_ONLY: int
 MODE_NAMES: dict[int, str]
 
 def drop(engine: Any, item: Any) -> None: ...

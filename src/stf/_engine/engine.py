@@ -290,14 +290,7 @@ class Engine(EngineState):
 
     def synchronize(self, timeout_s):
         """Block until everything has run; then what was released and waited for its outcome is settled."""
-        self.submit_held()
-        tails = EventSet()
-        self.enter()
-        try:
-            self.root.flush()
-            self.root.tails(tails)
-        finally:
-            self.gate.leave()
+        tails = self.tails()
         if not self.wait_events(tails, timeout_s):
             return False
         if not self.deferred and not self.orphans:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from stf._engine import lost_workers
 from stf._engine.versions import writer_text
-
-LANE_SHIFT = 44
+from stf._port.events import sequence_of
 
 
 class Suspects:
@@ -76,4 +75,4 @@ def outermost(data):
 def newest(data):
     """Data whose last writer has the highest number in its lane come first."""
     events = outermost(data).writers.tolist()
-    return max((event & ((1 << LANE_SHIFT) - 1) for event in events), default=0)
+    return max(map(sequence_of, events), default=0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stf._engine.eviction_order import key_of
+from stf._port.replicas import INVALID, MODIFIED  # type: ignore[attr-defined]  # of the .pxd
 
-INVALID, SHARED, MODIFIED = 0, 1, 2
 STAYS = 0x7FFFFFFF
 
 

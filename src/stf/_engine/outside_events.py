@@ -15,10 +15,10 @@ import logging
 import cython
 
 from stf._engine import thread_turns
+from stf._engine.access import WRITE
 from stf._engine.failures import EventCancellation, EventFailure
 from stf.errors import AccessError, CaptureError, TaskStateError
 
-WRITE = 2
 REPORTED_S = 1.0  # how long the end of a context waits for events before it says so
 log = logging.getLogger("stf")
 

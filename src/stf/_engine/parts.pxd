@@ -35,7 +35,7 @@ cdef int check_neighbours(TaskCore task, Relation relation) except -1
 cdef bint is_old(Relation relation) except -1
 cdef bint has_old_margins(EngineState engine, Relation relation) except -1
 cdef int64_t stamp(EngineState engine, Data data) except -1
-cdef int must_be_needed(TaskCore task, Relation relation, bint writes) except -1
+cdef int must_be_needed(TaskCore task, Relation relation) except -1
 cdef int check_recorded(EngineState engine, TaskCore task, Access use, Relation relation, bint writes) except -1
 cdef bint is_mixed(EngineState engine, Data other, bint writes) except -1
 cdef int order(EngineState engine, Relation relation, bint writes) except -1

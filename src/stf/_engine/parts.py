@@ -144,7 +144,7 @@ def conflict(engine: EngineState, task: TaskCore, use: Access):
     if held is not None:
         return held
     if copies:
-        must_be_needed(task, relation, writes)
+        must_be_needed(task, relation)
     elif engine.scope.records:
         check_recorded(engine, task, use, relation, writes)
     if relation.kind == PADDED:
@@ -252,7 +252,7 @@ def old_neighbours(engine: EngineState, data: Data):
     return [stamp(engine, item) != known for item, known in zip(relation.neighbours, seen, strict=True)]
 
 
-def must_be_needed(task: TaskCore, relation: Relation, writes):
+def must_be_needed(task: TaskCore, relation: Relation):
     """Raise NotNeededError if a copy would bring older content over newer, as another thread was first."""
     if relation.kind == PART:
         if task.kind == GATHER and not relation.is_newer_part():

@@ -45,7 +45,7 @@ cdef extern from *:
     object stf_call_site(int* lasti)
     object stf_call_site_outside(str folder, int* lasti)
 
-cdef enum:
+cpdef enum:  # states of a task
     NEW = 0
     OPEN = 1
     ENDED = 2

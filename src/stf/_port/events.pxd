@@ -4,6 +4,7 @@ from libc.stdlib cimport malloc, free
 
 cdef enum:
     LANE_SHIFT = 44
+    SEQUENCE = 0xFFFFFFFFFFF  # the bits below it
     INLINE_EVENTS = 8
 
 @cython.no_gc

@@ -141,4 +141,4 @@ def lane_of(event):
 
 def sequence_of(event):
     """Return the sequence number of an event on its lane."""
-    return event & ((cython.cast(cython.longlong, 1) << LANE_SHIFT) - 1)
+    return event & SEQUENCE

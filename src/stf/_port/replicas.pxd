@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet
 
-cdef enum:
+cpdef enum:  # states of a replica
     INVALID = 0
     SHARED = 1
     MODIFIED = 2

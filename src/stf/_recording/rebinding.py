@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from stf._engine.access import must_be_writeable
+from stf._engine.access import READ, must_be_writeable
 from stf.errors import CaptureError
-
-READ = 1  # of modes
 
 
 class ByIdentity:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stf")
 
-NO_SLOTS: tuple[str, ...] = ()
 MOST_TIMED = 10_000  # tasks of which `why` tells times: it looks at all of them
 DOT_OPTIONS = (
     "ignore_prereqs",

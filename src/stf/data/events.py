@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from stf._engine import outside_events
-from stf._engine.access import Access
+from stf._engine.access import READ, Access
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
 from stf.data.logical_data import new_handle
@@ -17,8 +17,6 @@ from stf.tasks.checks import must_be_open, must_be_outside, task_of_kind
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.placing import place_on_host
 from stf.tasks.task import ContextCore
-
-READ = 1
 
 
 def event(context: ContextCore, *writes: Access, name: str | None = None, symbol: str | None = None) -> Event:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine import parts as engine_parts
-from stf._engine.access import AFFINE_PLACE, Access
+from stf._engine.access import AFFINE, Access
 from stf.data.logical_data import LogicalData
 from stf.data.pieces import Pieces
 from stf.errors import AccessError, PlaceError, TaskStateError
@@ -501,7 +501,7 @@ def access_on(access: Any, grid: Grid) -> Any:
 
     Data that lie over these places are used there.
     """
-    if not isinstance(access, Access) or access.place != AFFINE_PLACE or access.data.core.token:
+    if not isinstance(access, Access) or access.place != AFFINE or access.data.core.token:
         return access
     if access.mode not in VERBS or not isinstance(access.data, LogicalData):
         return access
@@ -509,7 +509,7 @@ def access_on(access: Any, grid: Grid) -> Any:
     if not isinstance(data, PartitionedData) or data.grid.places != grid.places:
         return access
     found = getattr(data, VERBS[access.mode])(data.data_place)
-    if found.place != AFFINE_PLACE:
+    if found.place != AFFINE:
         return found
     return getattr(data, VERBS[access.mode])(data._place_of_window())  # gathered there
 

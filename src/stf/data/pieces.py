@@ -20,6 +20,7 @@ import numpy as np
 
 from stf._engine import parts as engine_parts
 from stf._engine import recording_caches, windows
+from stf._engine.access import WRITE
 from stf._engine.task import make_access_like
 from stf._port.replicas import Layout, Piece
 from stf.data.logical_data import LogicalData
@@ -33,7 +34,6 @@ from stf.tasks.checks import must_be_open, must_be_settled, task_of_kind
 
 __all__ = ["Pieces"]
 
-WRITE = 2
 GATHER, SCATTER, EXCHANGE = engine_parts.GATHER, engine_parts.SCATTER, engine_parts.EXCHANGE
 
 

@@ -13,7 +13,7 @@ import weakref
 from typing import Any
 
 from stf._engine import lifetime, retiring
-from stf._engine.access import READ_ONLY, shared
+from stf._engine.access import READ, shared
 from stf.errors import AccessError, ContextClosedError
 
 __all__ = ["look_elsewhere", "must_be_alone"]
@@ -97,7 +97,7 @@ def is_written(core: Any) -> bool:
     """Return whether tasks write data, or have, or may in pieces."""
     version = core.version
     while version is not None:
-        if version.wrote_code is not None or version.joined & ~READ_ONLY or version.claims < 0 or version.accumulators:
+        if version.wrote_code is not None or version.joined & ~READ or version.claims < 0 or version.accumulators:
             return True
         version = version.parent
     return bool(core.tiles)

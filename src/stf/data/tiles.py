@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, TypeVar, overload
@@ -16,6 +15,7 @@ from stf._engine import tiles as engine_tiles
 from stf._engine.access import check_mine, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer
+from stf.observe.many_objects import many_objects
 
 _Tile = TypeVar("_Tile")
 _Row = TypeVar("_Row")
@@ -30,7 +30,7 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
     counts = [-(-n // b) for n, b in zip(parent.shape, extents, strict=True)]
     home = begin_split(parent.context, parent)
     tiles = np.empty(counts, object).view(Tiles)
-    with without_collections(tiles.size):
+    with many_objects() if tiles.size >= MANY else contextlib.nullcontext():
         names = names_of_tiles(parent.name or f"data{parent.core.id}", counts)
         steps = [b * step for b, step in zip(extents, home.layout.strides, strict=True)]
         offsets = outer_sum([np.arange(n) * step for n, step in zip(counts, steps, strict=True)])
@@ -78,19 +78,6 @@ class Tiles(Generic[_Tile, _Row], np.ndarray[Any, Any]):
         for tile in self.view(np.ndarray).ravel():
             if tile is not None:
                 tile.release()
-
-
-@contextlib.contextmanager
-def without_collections(count: int) -> Iterator[None]:
-    """Make many objects that all live: each collection meanwhile would look at all of them, and find nothing."""
-    pause = count >= MANY and gc.isenabled()
-    if pause:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if pause:
-            gc.enable()
 
 
 def names_of_tiles(whole: str, counts: Sequence[int]) -> list[str]:

@@ -44,7 +44,7 @@ def cuda_devices() -> int:
     if not has_cuda_library():
         return -1
     try:
-        from stf._drivers.cuda import devices as cuda
+        import stf._drivers.cuda.devices as cuda
     except ImportError as error:
         count = count_by_cuda()
         if count == 0:
@@ -92,7 +92,7 @@ def cuda_names() -> list[str]:
     count = cuda_devices()
     if count <= 0:
         return []
-    from stf._drivers.cuda import devices as cuda
+    import stf._drivers.cuda.devices as cuda
 
     return [f"cuda:{i} ({cuda.device_name(i)})" for i in range(count)]
 
@@ -106,28 +106,28 @@ def cuda_memory_at(address: int) -> tuple[str, int]:
 @functools.cache
 def devices_module() -> Any:
     """Return what knows CUDA's devices: loaded with the first array that is on one, and every one asks it."""
-    from stf._drivers.cuda import devices as cuda
+    import stf._drivers.cuda.devices as cuda
 
     return cuda
 
 
 def cuda_current() -> int:
     """Return the ordinal of this thread's current CUDA device; -1 if there is none."""
-    from stf._drivers.cuda import devices as cuda
+    import stf._drivers.cuda.devices as cuda
 
     return int(cuda.current_ordinal())
 
 
 def cuda_attributes(ordinal: int) -> dict[str, Any]:
     """Return the name of a CUDA device, and what it has."""
-    from stf._drivers.cuda import devices as cuda
+    import stf._drivers.cuda.devices as cuda
 
     return {"name": cuda.device_name(ordinal), **cuda.attributes_of(ordinal)}
 
 
 def cuda_is_managed(address: int) -> bool:
     """Return whether memory is CUDA's managed memory."""
-    from stf._drivers.cuda import memory as cuda
+    import stf._drivers.cuda.memory as cuda
 
     return bool(cuda.is_managed(address))
 
@@ -158,7 +158,7 @@ def cuda_places() -> Any:
     """Return what knows CUDA's streams and contexts; PlaceError where there is no CUDA."""
     if cuda_devices() <= 0:
         raise PlaceError("this is a place on a CUDA device, and there is none here; use exec_place.device(i)")
-    from stf._drivers.cuda import places as cuda
+    import stf._drivers.cuda.places as cuda
 
     return cuda
 
@@ -166,7 +166,7 @@ def cuda_places() -> Any:
 def cuda_blocks() -> Any:
     """Return what allocates on CUDA devices outside of a driver; PlaceError where there is no CUDA."""
     must_have_devices()
-    from stf._drivers.cuda import blocks
+    import stf._drivers.cuda.blocks as blocks
 
     return blocks
 
@@ -174,7 +174,7 @@ def cuda_blocks() -> Any:
 def cuda_mappings() -> Any:
     """Return what maps memory of several CUDA devices; PlaceError where there is no CUDA."""
     must_have_devices()
-    from stf._drivers.cuda import virtual
+    import stf._drivers.cuda.virtual as virtual
 
     return virtual
 
@@ -187,28 +187,28 @@ def must_have_devices() -> None:
 
 def stream_device(pointer: int) -> int:
     """Return the ordinal of the device of a CUDA stream."""
-    from stf._drivers.cuda import callers
+    import stf._drivers.cuda.callers as callers
 
     return int(callers.device_of(pointer))
 
 
 def stream_is_captured(pointer: int) -> bool:
     """Return whether a CUDA stream is being captured."""
-    from stf._drivers.cuda import devices
+    import stf._drivers.cuda.devices as devices
 
     return bool(devices.is_capturing(pointer))
 
 
 def is_recorded_on(pointer: int) -> bool:
     """Return whether a CUDA stream is that of a task, which is being captured."""
-    from stf._drivers.cuda import graphs
+    import stf._drivers.cuda.graphs as graphs
 
     return bool(graphs.is_recorded_on(pointer))
 
 
 def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
     """Return a stream that is captured into a caller's graph until its ``end()``; it has its address as `pointer`."""
-    from stf._drivers.cuda import graphs
+    import stf._drivers.cuda.graphs as graphs
 
     return graphs.Filling(ordinal, pointer, owner)
 

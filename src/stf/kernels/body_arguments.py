@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._engine.access import Access
+from stf._engine.access import READ, Access
 from stf.kernels.captured import Captured, around_key
 from stf.kernels.combining import contribution_to
 from stf.kernels.cpp_bodies import cpp_text
@@ -30,8 +30,6 @@ __all__ = [
     "must_suit",
     "must_take",
 ]
-
-READ = 1
 
 
 class BodySignature:

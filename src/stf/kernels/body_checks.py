@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from stf._engine.access import WRITE
 from stf._support.code_facts import NOTHING, Step, codes_in, facts_of, values_in
 from stf.kernels.captured import attribute_names, global_names, is_users_module, variables_read
 from stf.tasks.lost_results import rebound_in, untouched_in
 
 __all__ = ["must_be_plain", "must_contribute", "must_not_fail", "must_store", "returns_of"]
 
-WRITE = 2
 WHOLE = (None, ..., slice(None))  # constants of an index, of ``x[:]``
 COMPUTES = ("binary", "compare", "unary")
 NO_FUNCTION = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -1,5 +1,6 @@
 cimport cython
-from stf._engine.access cimport Access
+from stf._engine.access cimport READ, WRITE, Access
+from stf._engine.task cimport NEW
 from stf.kernels.plans cimport LaunchPlan, planned_for, submit_planned
 from stf.tasks.placing cimport can_be_held, hold, place_at, settle
 from stf.tasks.task cimport ContextCore, Task, body_of, keep_body
@@ -15,6 +16,7 @@ cdef class KernelBuilder:
     cdef readonly object grid  # whose places share it; or None
     cdef readonly Task task
     cdef int submit(self, object body) except -1
+    cdef KernelBuilder like(self, object over, tuple arguments)
     cdef list on_each_part(self, object body)
     cdef list on_each_place(self)
 

@@ -26,7 +26,6 @@ from stf.tasks.not_accesses import refuse_data
 from stf.tasks.undeclared import refuse_undeclared
 from stf.values.random_numbers import Random
 
-NEW, READ, WRITE = 0, 1, 2
 FUNCTION: object = types.FunctionType
 REDUCTION: object = Reduction
 NOTHING: tuple = ()
@@ -126,6 +125,15 @@ class KernelBuilder:
         pieces = {"body": body if text is None else text, "over": self.over, "args": self.extra}
         capsules.offer(self.task, self.construct.what, {**pieces, "accesses": self.arguments}, body)
 
+    def like(self, over, arguments):
+        """Return a builder for a part of this one's work."""
+        own: KernelBuilder = make_builder(
+            self.task.context, self.construct, over, arguments, self.extra, self.task.symbol
+        )
+        own.task.warns_if_unused = False
+        own.task.priority = self.task.priority
+        return own
+
     def on_each_part(self, body):
         """Return a builder for each part of partitioned data, which all run beside each other; None for other loops."""
         loops = loops_over_parts(self, body) or loops_beyond_parts(self, body)
@@ -136,12 +144,8 @@ class KernelBuilder:
             self.task.kind = "part"
         for number, (place, over, given) in enumerate(loops):
             arguments = tuple([continued(item) if number and isinstance(item, Reduction) else item for item in given])
-            own: KernelBuilder = make_builder(
-                self.task.context, self.construct, over, arguments, self.extra, self.task.symbol
-            )
-            own.task.warns_if_unused = False
+            own: KernelBuilder = self.like(over, arguments)
             own.task.kind = self.task.kind
-            own.task.priority = self.task.priority
             found.append(own.on(place))
         first: KernelBuilder = found[0]
         self.task = first.task  # so that this builder, too, has run its body
@@ -164,11 +168,7 @@ class KernelBuilder:
         for number, (part, place) in enumerate(parts):
             arguments = tuple(map(continued, self.arguments)) if number else self.arguments
             over = self.construct.part(self.over, part)
-            own: KernelBuilder = make_builder(
-                self.task.context, self.construct, over, arguments, self.extra, self.task.symbol
-            )
-            own.task.warns_if_unused = False
-            own.task.priority = self.task.priority
+            own: KernelBuilder = self.like(over, arguments)
             if number == 0:
                 own.task = self.task  # so that this builder, too, has run its body
             found.append(own.on(place))

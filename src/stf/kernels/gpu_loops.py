@@ -17,13 +17,11 @@ import numpy as np
 from stf.kernels.arguments import ARRAY_FIELDS, Kernel
 from stf.kernels.body_arguments import BodySignature, default_of, must_be_real
 from stf.kernels.captured import NotKeptError, code_key, text_of, value_key
-from stf.kernels.compile.contributions import taker_of
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
-from stf.kernels.compile.random_numbers import generator_maker
-from stf.kernels.compile.reduced_arrays import atomic_of, maker_of, whole_of
+from stf.kernels.compile.reduced_arrays import atomic_of, whole_of
 from stf.kernels.kernel_handles import KernelSource
-from stf.kernels.loops import Key, callable_copy, scope_of, with_body
+from stf.kernels.loops import Key, callable_copy, scope_of_nest, with_body
 from stf.kernels.nest import ArrayType, Contribution, KernelArgument, LoopNest
 from stf.kernels.writers.cuda_cpp import CppWriter
 from stf.kernels.writers.numba_cuda import ElementWriter, combining_text
@@ -125,28 +123,21 @@ def kernel_for(
         found = kernel_of(lambda capability: compile_cpp(text, capability, CPP_OPTIONS), parameters, symbol)
     else:
         text = ElementWriter(nest, rows, variables, len(arrays) - len(nest.results), arguments).written()
-        scope = scope_of_body(signature, nest) | scope_for(arguments, nest.results)
+        scope = scope_of_nest(nest, body, signature.captured, device_function, True)
+        scope |= scope_for(arguments, nest.results) | scope_of_private(signature, nest)
         kernel = with_body(text, f"<kernel of {body.__name__}>", body, signature.captured, scope)
         found = described(kernel, parameters, symbol, (text, key))
     known[key] = found
     return found
 
 
-def scope_of_body(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
-    """Return the global variables of a body, and what converts between them and the loops."""
-    scope = scope_of(signature.body, signature.captured, device_function)
-    scope.update({f"_stf_take{i}": taker_of(True, result.taken) for i, result in enumerate(nest.results)})
-    scope.update({f"_stf_reduced{i}": maker_of(True, kind) for i, kind in nest.reduced})
-    if nest.reduced:
-        scope["_stf_whole"] = whole_of(True)
+def scope_of_private(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
+    """Return the global variables of what blocks do with copies of arrays that are reduced into."""
+    scope: dict[str, Any] = {"_stf_whole": whole_of(True)} if nest.reduced else {}
     for i, _ in nest.private:
         op, dtype = signature.parameters[i].op, signature.parameters[i].access.data.core.layout.dtype
         scope |= {f"_stf_kind{i}": dtype, f"_stf_zero{i}": dtype.type(op.neutral(dtype))}
         scope[f"_stf_atomic{i}"] = atomic_of(nest.kinds[i])
-    if nest.randoms:
-        scope["_stf_random"] = generator_maker(True)
-    if nest.coordinates is not None:
-        scope["_stf_coords"] = device_function(nest.coordinates)
     return scope
 
 

@@ -14,7 +14,7 @@ from stf.kernels import gpu_loops
 from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import BodySignature, accessed, expected, is_returned, kind_of
 from stf.kernels.captured import Captured
-from stf.kernels.compile.contributions import reason_in
+from stf.kernels.compile.contributions import error_of
 from stf.kernels.compile.reduced_arrays import ATOMIC
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.gpu_loops import argument, values_of
@@ -313,10 +313,7 @@ def load(kernel: Any, context: Any, place: int, where: str) -> None:
     except (NotImplementedError, SyntaxError) as error:
         raise TypeError(f"{where} cannot be compiled: {error}") from None
     except Exception as error:
-        reason = reason_in(str(error))
-        if reason is None and not type(error).__module__.startswith("numba"):
-            raise
-        raise TypeError(f"{where} cannot be compiled: {reason or error}") from None
+        raise error_of(error, where) from None
 
 
 def blocks_at_once(kernel: Kernel, task: Any, threads: int) -> int:

@@ -6,7 +6,6 @@ import cython
 
 from stf._support.arguments import name_of
 from stf.errors import PlaceError, TaskStateError
-from stf.kernels.launching import expanded
 
 
 @cython.binding(True)
@@ -111,11 +110,7 @@ class KernelTask:
             shmem_size = shmem
         context = self.task.context
         mine: Kernel = kernel_of(context, kernel, self.task.where)
-        if len(args) != mine.count:
-            args = expanded(args)
-        if len(args) != mine.count:
-            raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
-        put_launch(self.task, mine, config_of((grid, block, shmem_size)), tuple(args))
+        put_launch(self.task, mine, config_of((grid, block, shmem_size)), fitting(mine, tuple(args)))
 
     def put(self, kernel: Kernel, config: Config, args: tuple):
         """Launch a kernel of our own, whose arguments are as many as its parameters."""

@@ -21,6 +21,7 @@ cdef class LateArguments(Arguments):
     cdef readonly tuple late
 
 cdef tuple accesses_in(tuple args)
+cdef tuple fitting(Kernel mine, tuple args)
 cdef Task submit_launch(ContextCore context, object kernel, object config, tuple args, object where, object symbol=*)
 cdef int go_on(Task task, object kernel, object config, tuple args, object symbol) except -1
 cpdef int launch_alone(Task task, Kernel mine, Config shape, tuple args) except -1

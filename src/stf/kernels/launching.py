@@ -124,10 +124,7 @@ def go_on(task, kernel, config, args, symbol):
     mine: Kernel = kernel_of(context, kernel, task.where)
     shape: Config = config if type(config) is Config else config_of(config)
     task.symbol = mine.name if symbol is None else symbol
-    if len(args) != mine.count:
-        args = expanded(args)
-    if len(args) != mine.count:
-        raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
+    args = fitting(mine, args)
     task.accesses = accesses_in(args)
     return launch_alone(task, mine, shape, args)
 
@@ -157,6 +154,15 @@ def launch_alone(task, mine, shape, args):
     if task.restore is not None:
         return task.close()
     return engine.end(task)
+
+
+def fitting(mine, args):
+    """Return the arguments of a launch, one for each parameter; TypeError if there are too few or too many."""
+    if len(args) != mine.count:
+        args = expanded(args)
+    if len(args) != mine.count:
+        raise TypeError(f"kernel '{mine.name}' has {mine.count} parameters, got {len(args)} arguments")
+    return args
 
 
 def expanded(args):

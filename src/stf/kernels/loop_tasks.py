@@ -16,7 +16,7 @@ from stf.kernels.body_arguments import BodySignature
 from stf.kernels.bounds import Explanation
 from stf.kernels.captured import as_known
 from stf.kernels.combining import accumulator
-from stf.kernels.compile.contributions import reason_in
+from stf.kernels.compile.contributions import error_of
 from stf.kernels.loops import CompiledLoop, jitted, kind_of, types_of
 from stf.kernels.nest import ArrayType
 from stf.kernels.plans import LaunchPlan
@@ -373,7 +373,4 @@ def compile_now(loop: CompiledLoop, arguments: list[Any], where: str) -> None:
     except NotImplementedError as error:
         raise TypeError(f"{where} cannot be compiled: Numba knows no {error} on a CPU; use another dtype") from None
     except Exception as error:
-        reason = reason_in(str(error))
-        if reason is None and not type(error).__module__.startswith("numba"):
-            raise
-        raise TypeError(f"{where} cannot be compiled: {reason or error}") from None
+        raise error_of(error, where) from None

@@ -103,15 +103,9 @@ def loop_for(fn: types.FunctionType, captured: Captured, nest: LoopNest) -> Comp
 def compiled(fn: types.FunctionType, captured: Captured, nest: LoopNest, key: Any) -> Any:
     """Return Numba's dispatcher of a loop."""
     jit = compiler()
-    scope = scope_of(fn, captured, jitted)
+    scope = scope_of_nest(nest, fn, captured, jitted, False)
     scope.update({f"_stf_op{i}": jit(nogil=True)(result.function) for i, result in enumerate(nest.results)})
-    scope.update({f"_stf_take{i}": taker_of(False, result.taken) for i, result in enumerate(nest.results)})
-    scope.update({f"_stf_reduced{i}": maker_of(False, kind, config.validate) for i, kind in nest.reduced})
     scope["_stf_range"] = range
-    if nest.randoms:
-        scope["_stf_random"] = generator_maker(False)
-    if nest.coordinates is not None:
-        scope["_stf_coords"] = jitted(nest.coordinates)
     text = LoopWriter(nest, captured.variables).written()
     dispatcher = dispatcher_of(with_body(text, f"<loop over {fn.__name__}>", fn, captured, scope))
     keep_on_disk(dispatcher, (text, key))
@@ -150,6 +144,21 @@ def scope_of(fn: types.FunctionType, captured: Captured, seen: Callable[[Any], A
     }
     functions = {name: seen(helper) for name, helper in captured.functions.items()}
     return {**fn.__globals__, **constants, **functions, "_stf_numpy": np}
+
+
+def scope_of_nest(
+    nest: LoopNest, fn: types.FunctionType, captured: Captured, seen: Callable[[Any], Any], of_gpu: bool
+) -> dict[str, Any]:
+    """Return the global variables of a body, and what converts between them and the loops around."""
+    scope = scope_of(fn, captured, seen)
+    scope.update({f"_stf_take{i}": taker_of(of_gpu, result.taken) for i, result in enumerate(nest.results)})
+    checks = config.validate and not of_gpu
+    scope.update({f"_stf_reduced{i}": maker_of(of_gpu, kind, checks) for i, kind in nest.reduced})
+    if nest.randoms:
+        scope["_stf_random"] = generator_maker(of_gpu)
+    if nest.coordinates is not None:
+        scope["_stf_coords"] = seen(nest.coordinates)
+    return scope
 
 
 def callable_copy(fn: types.FunctionType, seen: Callable[[Any], Any]) -> types.FunctionType:

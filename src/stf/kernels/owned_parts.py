@@ -25,7 +25,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from stf._engine.access import Access
+from stf._engine.access import AFFINE, WRITE, Access
 from stf._support.code_facts import Step, facts_of
 from stf.kernels.body_arguments import accessed, is_returned
 from stf.kernels.index_spaces import IndexSpace
@@ -34,7 +34,6 @@ from stf.places.partition import Part, part_of, positions_of
 
 __all__ = ["loops_beyond_parts", "loops_over_parts", "uses_own_elements"]
 
-AFFINE, READ, WRITE = -1, 1, 2
 VERBS = {1: "read", 2: "write", 3: "rw"}
 Uses = list[tuple[int, ...]]  # of an array: how far each is from the body's own element, along each axis
 

@@ -12,4 +12,5 @@ def parallel_for(
     name: str | None = None,
     symbol: str | None = None,
     after: Any = None,
+    priority: int = 0,
 ) -> KernelBuilder: ...

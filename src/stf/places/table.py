@@ -6,7 +6,7 @@ import functools
 from typing import Any, Protocol
 
 from stf._engine import thread_turns
-from stf._engine.access import AFFINE_PLACE, DataHandle, check_mine
+from stf._engine.access import AFFINE, DataHandle, check_mine
 from stf._port.place import NO_PLACE, Place
 from stf.devices.make import cuda_current, cuda_memory_at, stream_is_captured
 from stf.devices.spec import function_key
@@ -228,7 +228,7 @@ def data_place_code(context: Placed, place: Any) -> int:
             "the data, or their parts"
         )
     if place.kind == "affine":
-        return AFFINE_PLACE
+        return AFFINE
     if place.kind == "host":
         return 0
     if place.kind == "managed":

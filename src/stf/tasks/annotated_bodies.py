@@ -10,12 +10,11 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from stf._engine.access import MODE_NAMES, Access
+from stf._engine.access import ACCUMULATE, MODE_NAMES, READ, WRITE, Access
 from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import read_annotation
 
 KEPT = 1024
-READ, WRITE, ACCUMULATE = 1, 2, 4
 WORDS = {READ: "Read", WRITE: "Write", READ | WRITE: "ReadWrite", ACCUMULATE: "Accumulate"}
 kept: dict[Any, tuple[dict[str, Any], Any]] = {}  # what the annotations of a body say, by its code
 

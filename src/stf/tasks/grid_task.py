@@ -6,7 +6,7 @@ import contextlib
 from typing import Any, Self
 
 from stf._engine import outcomes
-from stf._engine.access import AFFINE_PLACE, READ_ONLY
+from stf._engine.access import AFFINE, READ
 from stf.errors import DriverError, PlaceError, TaskFailedError
 from stf.interop import cuda_arrays, current
 from stf.interop.streams import handed_out
@@ -35,7 +35,7 @@ class GridTask(Task):
         self.lanes: list[tuple[Task, int | None]] = []  # of the places while the task is open, with their streams
         self.taken: list[current.Borrowed] = []  # what was current before these streams
         for access in [one for arg in args for one in (arg.expand() if hasattr(arg, "expand") else [arg])]:
-            if getattr(access, "place", None) == AFFINE_PLACE and not access.data.core.token:
+            if getattr(access, "place", None) == AFFINE and not access.data.core.token:
                 label = f"task{f' {name!r}' if name else ''} runs on {grid.size} places"
                 raise PlaceError(
                     f"{label}, and {access.data.core.describe()} has no data place; give it one, as in "
@@ -121,7 +121,7 @@ class GridTask(Task):
                 outcomes.skip(self.engine, task, error)
                 return self
             modes = [
-                self.joined_mode(first) if rebuild is None else READ_ONLY
+                self.joined_mode(first) if rebuild is None else READ
                 for first, _, rebuild in self.groups or [(i, 1, None) for i in range(len(self))]
                 if self.replica_of(first) is not None
             ]
@@ -134,7 +134,7 @@ class GridTask(Task):
 
     def is_written(self, position: int) -> bool:
         """Return whether an array of the task's is one that the body writes."""
-        return self.replica_of(position) is not None and self.joined_mode(position) != READ_ONLY
+        return self.replica_of(position) is not None and self.joined_mode(position) != READ
 
     @property
     def place(self) -> Grid:

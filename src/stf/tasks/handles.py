@@ -18,13 +18,13 @@ from typing import Any
 
 from stf._engine import claims, host_waits, outcomes
 from stf._engine.failures import Cancellation
+from stf._engine.task import ENDED, NEW  # type: ignore[attr-defined]  # of the .pxd
 from stf._port.events import EventSet
 from stf._support import arguments
 from stf._support.sync import make_baton
 from stf.errors import ContextClosedError, TaskStateError
 
 log = logging.getLogger("stf")
-NEW, OPEN, ENDED = range(3)
 WAITS, BEGUN, CALLED_OFF = range(3)
 RECORDED, GATHERED = -1, -2
 MANY_NESTED = 1024  # tasks in `NESTED`, among which those that are done are looked for

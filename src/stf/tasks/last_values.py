@@ -18,13 +18,12 @@ from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
+from stf._engine.access import READ
 from stf._support.code_facts import facts_of
 from stf._support.code_writing import returning
 from stf.interop import adapters
 
 __all__ = ["LastValues", "augmented_in", "called_in", "telling"]
-
-READ = 1
 
 
 class LastValues:

@@ -23,6 +23,7 @@ from typing import Any
 
 from stf._engine import claims, host_waits
 from stf._engine.access import DataHandle
+from stf._engine.task import ENDED  # type: ignore[attr-defined]  # of the .pxd
 from stf.errors import CaptureError
 from stf.tasks import handles
 from stf.values.containers import data_in, is_container, items_of
@@ -166,7 +167,7 @@ def borrowers_of(core: Any) -> list[Any]:
 
 def is_submitted(task: Any) -> bool:
     """Return whether a task was submitted; another thread may be about to, or its call may have failed."""
-    return bool(task.is_held or task.state == handles.ENDED)
+    return bool(task.is_held or task.state == ENDED)
 
 
 def is_lent(data: Any) -> bool:

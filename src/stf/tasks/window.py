@@ -41,6 +41,7 @@ from typing import Any
 
 from stf._engine import host_waits, outcomes
 from stf._engine.failures import Cancellation, Failure
+from stf._engine.task import NEW  # type: ignore[attr-defined]  # of the .pxd
 from stf._support.context_variables import variables_here
 from stf._support.sync import make_lock
 from stf.placement.plans import plan
@@ -51,7 +52,6 @@ IDLE_S = 200e-6
 PATIENCE_S = 0.05
 STEP_S = 0.001
 TOLD = 4  # errors of one release
-NEW = 0  # the state of a task
 
 
 class Window:

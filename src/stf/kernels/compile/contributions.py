@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["MARK", "READ_OF", "TakenContribution", "reason_in", "taker_of"]
+__all__ = ["MARK", "READ_OF", "TakenContribution", "error_of", "taker_of"]
 
 KINDS = ("bool", "int", "float", "complex")  # each can be converted to those after it
 OF_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
@@ -121,6 +121,14 @@ def conversion(found: str, taken: TakenContribution) -> Callable[[Any], Any]:
             least, most = wide(max(limits.min, own.min)), wide(limits.max)
             return lambda found: number(least if found < least else most if found > most else found)
     return lambda found: number(found)
+
+
+def error_of(error: Exception, where: str) -> TypeError:
+    """Return the error for who wrote a body that a compiler refused; raise what is no refusal."""
+    reason = reason_in(str(error))
+    if reason is None and not type(error).__module__.startswith("numba"):
+        raise error
+    return TypeError(f"{where} cannot be compiled: {reason or error}")
 
 
 def reason_in(text: str) -> str | None:

@@ -126,29 +126,24 @@ class Family:
 
         self.make, self.key_in, self.Generator = make, key_in, Generator
         words = jit(types.FunctionType(words_at.__code__, self.scope))
-        uniform, normal = scope["uniform_from"], scope["normal_from"]
 
-        @extending.overload_method(Generator, "uniform")
-        def uniform_at(generator: Any, i: Any, k: Any = 0) -> Any:
-            counter = self.counter_of(i, k, "uniform")
+        def let_draw(method: str, first: int) -> None:
+            """Let a generator have a method, whose numbers are made of the words from `first` on."""
+            number_of = scope[f"{method}_from"]
 
-            def implementation(generator: Any, i: Any, k: Any = 0) -> Any:
-                c0, c1, c2, c3 = counter(i)
-                w = words(key_in(generator), c0, c1, c2, c3, k)
-                return uniform(w[0], w[1])
+            @extending.overload_method(Generator, method)
+            def drawn_at(generator: Any, i: Any, k: Any = 0) -> Any:
+                counter = self.counter_of(i, k, method)
 
-            return implementation
+                def implementation(generator: Any, i: Any, k: Any = 0) -> Any:
+                    c0, c1, c2, c3 = counter(i)
+                    w = words(key_in(generator), c0, c1, c2, c3, k)
+                    return number_of(w[first], w[first + 1])
 
-        @extending.overload_method(Generator, "normal")
-        def normal_at(generator: Any, i: Any, k: Any = 0) -> Any:
-            counter = self.counter_of(i, k, "normal")
+                return implementation
 
-            def implementation(generator: Any, i: Any, k: Any = 0) -> Any:
-                c0, c1, c2, c3 = counter(i)
-                w = words(key_in(generator), c0, c1, c2, c3, k)
-                return normal(w[2], w[3])
-
-            return implementation
+        let_draw("uniform", 0)
+        let_draw("normal", 2)
 
     def counter_of(self, i: Any, k: Any, method: str) -> Any:
         """Return a function that gives the counter of an element; TypeError for what is none."""
