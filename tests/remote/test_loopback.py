@@ -714,3 +714,12 @@ def test_recordings_go_on_with_a_worker_that_is_back(ctx: stf.Context) -> None:
     wait_for(lambda: is_there(ctx, 0))
     step(x, y)
     assert y.numpy().tolist() == [10.0] * 3
+
+
+def test_a_worker_without_the_gpu_that_it_is_to_have_is_a_named_error() -> None:
+    from stf.devices.make import cuda_devices
+
+    if cuda_devices() > 0:
+        pytest.skip("there is a GPU")
+    with pytest.raises(stf.PlaceError, match="worker [12] is to use a GPU, and its process .* has 0 that CUDA can use"):
+        stf.context(devices="loopback:2xgpu")

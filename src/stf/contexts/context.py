@@ -69,8 +69,8 @@ def context(
     devices : str, sequence of int, `stf.remote`, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
         own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`), ``"ray:8"`` (eight
-        actors of a Ray cluster), `stf.remote` (the workers of a Dask cluster); by default that of `stream`, else
-        ``STF_DEVICES``, else all of CUDA's, else this CPU.
+        actors of a Ray cluster; ``"ray:4xgpu"``: four with a GPU each), `stf.remote` (the workers of a Dask cluster);
+        by default that of `stream`, else ``STF_DEVICES``, else all of CUDA's, else this CPU.
     stream : int or object with ``__cuda_stream__``, optional
         A CUDA stream of yours. The work starts after everything that is on it now. Everything that you put there after
         `Context.finalize` comes after the work. The host waits for neither. The stream may be one that is being
