@@ -333,3 +333,32 @@ def test_bodies_that_other_threads_call_are_timed(run):
         nothing_left()
 
     run(body, slow_bodies)
+
+
+def test_contexts_that_share_devices_are_told_their_own_times(run):
+    def body():
+        shared, left = stf.Resources(), []
+        options = {"devices": "cuda:0,1", "place": "auto", "resources": shared}
+        with stf.context(**options) as one, stf.context(**options) as other:
+            x, y = one.logical_data_zeros(8), other.logical_data_zeros(8)
+            for _ in range(8):
+                with one.task(x.rw(), name="mine") as t:
+                    keep_busy(t.stream_ptr(), 4000)
+                with other.task(y.rw(), name="theirs") as t:
+                    t.arrays()
+                one.synchronize()
+                other.synchronize()
+            assert known(one, "theirs") == known(other, "mine") == []
+            assert sum(found.n for found in known(one, "mine")) >= 4
+            assert sum(found.n for found in known(other, "theirs")) >= 4
+            assert all(found.median_s >= 0.004 for found in known(one, "mine"))
+            assert all(found.median_s < 0.004 for found in known(other, "theirs"))
+            with pytest.raises(ZeroDivisionError), one.task(x.rw(), name="fails") as t:
+                left.append(t)  # which is measured, and outlives the driver
+                raise ZeroDivisionError
+            x.accept()
+        shared.close()
+        left.clear()
+        nothing_left()
+
+    run(body, slow_bodies)

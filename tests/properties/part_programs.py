@@ -5,6 +5,7 @@ is compared with what the arrays held at that line of the program.
 
     python tests/properties/part_programs.py 17            # run program 17
     python tests/properties/part_programs.py 0 1000        # run programs 0 … 999
+    python tests/properties/part_programs.py 0 1000 loops  # run loops on the grids of their data
 """
 
 from __future__ import annotations
@@ -469,9 +470,94 @@ class Nobody:
         pass
 
 
+# -- loops on the grid of their data ---------------------------------------------------------------------------------
+
+
+def own(i, x, y):
+    y[i] = (3 * x[i] + y[i]) % MODULUS
+
+
+def near(i, x, y):
+    y[i] = (x[i - 1] + 2 * x[i + 1] + y[i] + i) % MODULUS
+
+
+def wrapped(i, x, y):
+    y[i] = (x[i - 1] + i) % MODULUS
+
+
+def mirrored(i, x, y):
+    y[i] = (x[x.size - 1 - i] + y[i]) % MODULUS
+
+
+def own_2(i, j, x, y):
+    y[i, j] = (3 * x[i, j] + y[i, j] + j) % MODULUS
+
+
+def near_2(i, j, x, y):
+    y[i, j] = (x[i - 1, j] + 2 * x[i, j + 1] + 5 * x[i + 1, j - 1] + y[i, j] + i) % MODULUS
+
+
+def mirrored_2(i, j, x, y):
+    y[i, j] = (x[x.shape[0] - 1 - i, j] + y[i, j]) % MODULUS
+
+
+LOOPS: dict[int, list[tuple[Any, int]]] = {  # by axes: bodies, and how far from the edges they have to stay
+    1: [(own, 0), (near, 1), (wrapped, 0), (mirrored, 0)],
+    2: [(own_2, 0), (near_2, 1), (mirrored_2, 0)],
+}
+
+
+class LoopProgram(PartProgram):
+    """Random loops, each on the grid of its data, between tasks on parts and wholes."""
+
+    def step(self) -> None:
+        if self.rng.random() < 0.4 and len({model.array.shape for model in self.data}) < len(self.data):
+            self.step_loop()
+        else:
+            self.rng.choice([self.step_part, self.step_read_part, self.step_whole, self.step_halo])()
+
+    def make(self, number: int) -> Model:
+        """Return data like those before, or others."""
+        if number and self.rng.random() < 0.7:
+            self.rng.setstate(self.first)
+            model = super().make(number)
+            self.rng.seed(self.seed * 1000 + number)
+            return model
+        self.first = self.rng.getstate()
+        return super().make(number)
+
+    def step_loop(self) -> None:
+        """Compute one data from another of its shape, by one loop over all places of the first or the second."""
+        pairs = [(a, b) for a, b in itertools.permutations(self.data, 2) if a.array.shape == b.array.shape]
+        source, target = self.rng.choice(pairs)
+        ndim, shape = target.array.ndim, target.array.shape
+        body, margin = self.rng.choice(LOOPS[ndim])
+        grid = self.rng.choice([target, target, source]).handle.grid
+        if min(shape) <= 2 * margin:
+            return
+        ranges = [range(margin, n - margin) for n in shape]
+        access = target.handle.rw()
+        if margin == 0 and self.rng.random() < 0.3:
+            start = self.rng.randrange(shape[0])
+            ranges[0] = range(start, shape[0])
+        name = f"{body.__name__} of {source.handle.name} into {target.handle.name} over {ranges}"
+        self.log.append(f"loop {name} on {grid}")
+        box = stf.box[tuple(slice(axis.start, axis.stop) for axis in ranges)]
+        self.ctx.parallel_for(grid, box, source.handle.read(), access)(body)
+        array = target.array.copy()
+        for index in itertools.product(*ranges):
+            body(*index, source.array, array)
+        target.array[...] = array
+
+
 def run_program(seed: int) -> None:
     """Run one program."""
     PartProgram(seed).run()
+
+
+def run_loops(seed: int) -> None:
+    """Run one program of loops."""
+    LoopProgram(seed).run()
 
 
 if __name__ == "__main__":
@@ -479,7 +565,7 @@ if __name__ == "__main__":
     for seed in range(first, last):
         faulthandler.dump_traceback_later(STALL_S, exit=True)  # one that hangs says where
         try:
-            run_program(seed)
+            (run_loops if sys.argv[3:] == ["loops"] else run_program)(seed)
         except BaseException:
             print(f"program {seed}", file=sys.stderr)
             raise

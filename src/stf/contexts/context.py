@@ -406,7 +406,8 @@ class Context(Shown, ContextCore):
         ...     ctx.fill(ctx.logical_data_empty(3), 1.0)
         ...     ctx.check_state()
         """
-        invariants.check_state(self.engine)
+        with self.engine.gate:  # another thread may begin tasks meanwhile
+            invariants.check_state(self.engine)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise not_copied(repr(self), "open another one with stf.context(), and pickle arrays: lX.numpy()")

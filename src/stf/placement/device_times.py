@@ -18,12 +18,12 @@ class DeviceTimes:
     Parameters
     ----------
     spans : object
-        The driver's pairs of events: ``begin(stream)``, ``end(number, stream)``, ``abandon(number)`` and ``take()``.
+        The driver's pairs of events: ``begin(stream)``, ``end(number, stream, who)``, ``abandon(number)`` and
+        ``take()``. Contexts that share a driver share these, and each notes what it finds there for whom it was.
     """
 
     def __init__(self, spans: Any) -> None:
         self.spans = spans
-        self.waiting: dict[int, Any] = {}
 
     def measured(self, timing: Any) -> BodyTime:
         """Return what measures one task."""
@@ -32,11 +32,8 @@ class DeviceTimes:
 
     def collect(self) -> None:
         """Note what has ended; wait for nothing."""
-        if self.waiting:
-            for number, seconds in self.spans.take():
-                timing = self.waiting.pop(number, None)
-                if timing is not None and seconds >= 0.0:
-                    timing.add(seconds)
+        for timing, seconds in self.spans.take():
+            timing.add(seconds)
 
 
 class BodyTime:
@@ -59,8 +56,7 @@ class BodyTime:
         """End where the stream is now."""
         if self.number >= 0:
             number, self.number = self.number, -1
-            self.times.waiting[number] = self.timing
-            self.times.spans.end(number, stream)
+            self.times.spans.end(number, stream, self.timing)
 
     def ran(self, start_ns: int, end_ns: int) -> None:
         """Leave out what the host took to enqueue the work."""

@@ -209,8 +209,11 @@ class Window:
                 errors[0].add_note(
                     "\n".join([f"and {type(other).__name__}: {other}", *getattr(other, "__notes__", ())])
                 )
-            if errors:
-                raise errors[0]
+            try:
+                if errors:
+                    raise errors[0]
+            finally:
+                errors = other = None  # type: ignore[assignment]  # else its traceback keeps it, and what tasks hold
 
     # -- dropping ----------------------------------------------------------------------------------------------
 

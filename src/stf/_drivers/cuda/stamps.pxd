@@ -36,12 +36,13 @@ cdef class Pair:
     cdef int recorded  # 1: the first event, 2: the last one
     cdef bint open  # somebody uses it
     cdef bint failed  # a record failed, or work is not to be measured after all
+    cdef object who  # is told how long it took
 
 cdef class Spans:
     cdef Stamps stamps
     cdef list pairs
     cpdef int begin(self, int stream) except -2
-    cpdef int end(self, int number, int stream) except -1
+    cpdef int end(self, int number, int stream, object who) except -1
     cpdef int abandon(self, int number) except -1
     cpdef list take(self)
     cdef Pair pair_for(self, DeviceStream lane, int* number)

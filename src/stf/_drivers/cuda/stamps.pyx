@@ -115,7 +115,10 @@ cdef class Pair:
 
 
 cdef class Spans:
-    """How long work on a device's streams took. At most `MOST_PAIRS` are measured at a time; nothing here waits."""
+    """How long work on a device's streams took. At most `MOST_PAIRS` are measured at a time; nothing here waits.
+
+    Contexts that share the driver share the pairs. So each pair knows whom to tell.
+    """
 
     def __init__(self, stamps):
         self.stamps = stamps
@@ -134,36 +137,39 @@ cdef class Spans:
         self.put(mine, 2 * number)
         return number
 
-    cpdef int end(self, int number, int stream) except -1:
-        """That was all; `take` tells how long it took when it is done."""
+    cpdef int end(self, int number, int stream, object who) except -1:
+        """That was all; `take` gives `who` with the seconds that it took, when it is done."""
         cdef DeviceStream lane = <DeviceStream>self.stamps.driver.streams[stream]
         if lane.captured:
             return self.abandon(number)
+        (<Pair>self.pairs[number]).who = who
         self.put(lane, 2 * number + 1)
         return 0
 
     cpdef int abandon(self, int number) except -1:
         """It is not measured after all."""
-        cdef Pair pair = self.pairs[number]
+        cdef Pair pair
+        if number >= len(self.pairs):
+            return 0  # the driver was closed before
+        pair = self.pairs[number]
         pair.failed = True
         if pair.recorded == 1:
             pair.open = False  # else a queue has its end
         return 0
 
     cpdef list take(self):
-        """Return (number, seconds) of what has ended since the last call; below 0 what could not be measured."""
+        """Return (who, seconds) of what has ended since the last call."""
         cdef Pair pair
         cdef float elapsed_ms = 0
         found = []
-        for number, item in enumerate(self.pairs):
+        for item in self.pairs:
             pair = item
             if not pair.open or pair.recorded != 3 or not self.is_passed(pair):
                 continue
             pair.open = False
             if not pair.failed and call(host_nodes, cu.cuEventElapsedTime, &elapsed_ms, pair.first, pair.last) == 0:
-                found.append((number, elapsed_ms * 1e-3))
-            else:
-                found.append((number, -1.0))
+                found.append((pair.who, elapsed_ms * 1e-3))
+            pair.who = None
         return found
 
     cdef Pair pair_for(self, DeviceStream lane, int* number):
