@@ -24,7 +24,8 @@ FENCE = re.compile(r"^( *)(`{3,})(\S*)[^\n]*\n(.*?)^\1\2[ ]*$", re.DOTALL | re.M
 NEEDS = re.compile(r"# needs ([\w., -]+)\n")
 MODULES = {
     "CuPy": "cupy", "PyTorch": "torch", "Numba": "numba_cuda", "Triton": "triton", "cuda.tile": "cuda.tile",
-    "JAX": "jax", "SciPy": "scipy", "pandas": "pandas", "scikit-learn": "sklearn",
+    "JAX": "jax", "SciPy": "scipy", "pandas": "pandas", "scikit-learn": "sklearn", "Warp": "warp", "nvmath": "nvmath",
+    "KvikIO": "kvikio", "cuda.coop": "cuda.coop._experimental",
 }  # fmt: skip
 GPUS = {"a GPU": 1, "two GPUs": 2}
 COMPARED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

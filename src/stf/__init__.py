@@ -21,7 +21,7 @@ from stf.data.events import Event
 from stf.data.freezing import Frozen
 from stf.data.logical_data import LogicalData
 from stf.data.mapping import map, reduce
-from stf.data.partitioned import DataPart, PartitionedData
+from stf.data.partitioned import DataPart, PartitionedData, Parts
 from stf.data.raw_view import view
 from stf.devices.remote import remote
 from stf.errors import (
@@ -40,6 +40,7 @@ from stf.errors import (
     UninitializedDataError,
     WorkerLostError,
 )
+from stf.graphs.algorithm import algorithm
 from stf.graphs.replay import replay
 from stf.graphs.task_graph import TaskGraph
 from stf.kernels.foreign_kernels import kernel
@@ -91,6 +92,7 @@ __all__ = [
     "OutOfMemoryError",
     "OwnedArray",
     "PartitionedData",
+    "Parts",
     "PlaceAttributes",
     "PlaceError",
     "Plan",
@@ -110,6 +112,7 @@ __all__ = [
     "WorkerLostError",
     "Write",
     "access_mode",
+    "algorithm",
     "as_completed",
     "blocked_partition",
     "box",

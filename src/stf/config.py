@@ -1,8 +1,8 @@
 """The environment variables of stf, read once at import; a malformed one is an error of the first context.
 
 Each setting is an attribute of this module, which a program may assign: ``config.devices`` is ``STF_DEVICES``. Those of
-the task graph's picture are read from ``CUDASTF_DOT_…`` too; where both are set, ``STF_DOT_…`` wins. An empty variable
-counts as unset.
+the task graph's picture are read from ``CUDASTF_DOT_…`` too, and so is ``CUDASTF_ALGORITHM_INLINE``; where both are
+set, ``STF_…`` wins. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ limit_blas: bool
 memory_limit: int | None
 max_pending: int | None
 graph_cache: int
+algorithm_inline: bool
 conditional_nodes: bool
 host_pool: bool
 hostile: int | None
@@ -86,7 +87,8 @@ class Setting:
     @property
     def variables(self) -> tuple[str, ...]:
         """Every variable that sets it, the first one that is set wins."""
-        return (self.variable, f"CUDA{self.variable}") if self.name.startswith("dot_") else (self.variable,)
+        is_known_to_cudastf = self.name.startswith("dot_") or self.name == "algorithm_inline"
+        return (self.variable, f"CUDA{self.variable}") if is_known_to_cudastf else (self.variable,)
 
     def read(self, environment: Mapping[str, str]) -> None:
         """Take the value from `environment`; ValueError if it is malformed."""
@@ -124,6 +126,7 @@ SETTINGS: tuple[Setting, ...] = (
         512 << 20,
         "bytes of executable CUDA graphs to keep for others of the same shape; 0: none",
     ),
+    Setting("algorithm_inline", "flag", False, "run every stf.algorithm inline, without graphs"),
     Setting(
         "conditional_nodes",
         "flag",

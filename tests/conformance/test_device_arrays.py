@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import weakref
@@ -79,7 +80,7 @@ def test_dlpack_on_a_device_that_the_context_lacks(ctx_factory, cupy):
         with pytest.raises(stf.PlaceError, match=r"the array of this capsule lies on device\(0\), which is not in"):
             ctx.logical_data(made)
         nowhere = stf.view(np.zeros(3).ctypes.data, 3, float, data_place=stf.data_place.device(1))
-        with pytest.raises(stf.PlaceError, match="RawMemory lies at 0x[0-9a-f]+, which is no address of a CUDA dev"):
+        with pytest.raises(stf.PlaceError, match="RawMemory lies at 0x[0-9a-f]+, which is no address of CUDA's memory"):
             ctx.logical_data(nowhere)
 
 
@@ -421,6 +422,134 @@ def test_arrays_larger_than_any_memory(ctx, cupy):
         with pytest.raises(OverflowError, match="is too large for memory"):
             ctx.logical_data(huge)
     assert ctx.logical_data(x).numpy().tolist() == [1.0] * 4
+
+
+# -- host memory that CUDA knows ---------------------------------------------------------------------------------------
+
+
+class Shared:
+    """Memory that the host and the devices reach, pinned or managed, with CUDA's array interface: as Numba has it."""
+
+    def __init__(self, kind, ordinal, stream=None):
+        driver = pytest.importorskip("cuda.bindings.driver")
+        self.ordinal, self.kind, self.driver = ordinal, kind, driver
+        with self.current():
+            code, address = driver.cuMemHostAlloc(8 * N, 0) if kind == "pinned" else driver.cuMemAllocManaged(8 * N, 1)
+            assert not code
+        self.address = int(address)
+        self.array = stf.view(self.address, N, np.float64)
+        self.__cuda_array_interface__ = {
+            "shape": (N,),
+            "typestr": "<f8",
+            "data": (self.address, False),
+            "version": 3,
+            "stream": stream,
+        }
+
+    @contextlib.contextmanager
+    def current(self):
+        code, context = self.driver.cuDevicePrimaryCtxRetain(self.ordinal)
+        assert not code
+        self.driver.cuCtxPushCurrent(context)
+        try:
+            yield
+        finally:
+            self.driver.cuCtxPopCurrent()
+            self.driver.cuDevicePrimaryCtxRelease(self.ordinal)
+
+    def free(self):
+        with self.current():
+            code = (
+                self.driver.cuMemFreeHost(self.address)
+                if self.kind == "pinned"
+                else self.driver.cuMemFree(self.address)
+            )
+        assert not code[0]
+
+
+@pytest.fixture
+def shared(ctx):
+    made = []
+
+    def make(kind, ordinal=ctx.devices[0].index, **options):
+        made.append(Shared(kind, ordinal, **options))
+        return made[-1]
+
+    yield make
+    for memory in made:
+        memory.free()
+
+
+@pytest.mark.parametrize("kind", ["pinned", "managed"])
+def test_shared_memory_is_taken_where_it_is(ctx, cupy, shared, kind):
+    X = shared(kind)
+    X.array[:] = np.arange(N)
+    lX = ctx.logical_data(X, name="X")
+    assert ctx.logical_data(X) is lX
+    with ctx.task("host", lX.rw()) as t:
+        t.numpy()[0][:] += 1
+        assert kind == "managed" or t.get_arg(0) == X.address
+    with ctx.task(lX.rw()) as t:
+        t.cupy()[0][...] *= 2
+        assert kind == "pinned" or t.get_arg(0) == X.address
+    assert (lX.numpy() == 2 * (np.arange(N) + 1)).all()
+    lX.release()
+    ctx.synchronize()
+    assert (X.array == 2 * (np.arange(N) + 1)).all()
+
+
+def test_pinned_memory_is_no_device_memory(ctx, cupy, shared):
+    X, where = shared("pinned"), stf.data_place.device(ctx.devices[0].index)
+    with pytest.raises(stf.PlaceError, match=r"Shared lies in host memory, not on data_place.device"):
+        ctx.logical_data(X, where)
+    with pytest.raises(ValueError, match="registered as managed memory, and its memory is not"):
+        ctx.logical_data(X, stf.data_place.managed())
+    X.array[:] = 1
+    assert ctx.logical_data(X, stf.data_place.host()).numpy().sum() == N
+
+
+@pytest.mark.parametrize("kind", ["pinned", "managed"])
+def test_shared_memory_that_was_made_for_another_device(ctx_factory, cupy, shared, kind):
+    """It is the host's, or all devices'."""
+    if ctx_factory.device_count < 2:
+        pytest.skip("one device")
+    X = shared(kind, 0)
+    X.array[:] = 1
+    with stf.context(devices="cuda:1") as ctx:
+        lX = ctx.logical_data(X)
+        with ctx.task(lX.rw()) as t:
+            t.cupy()[0][...] += 1
+        assert lX.numpy().sum() == 2 * N
+    assert X.array.sum() == 2 * N
+
+
+def test_pinned_memory_that_a_stream_writes(ctx, cupy, shared):
+    """Its content is what the stream that it tells has made by then, in a task and in a graph that is launched again."""
+    ordinal = ctx.devices[0].index
+    with cupy.cuda.Device(ordinal):
+        stream, source = cupy.cuda.Stream(non_blocking=True), cupy.arange(float(N))
+        cupy.cuda.Stream.null.synchronize()
+    X = shared("pinned", stream=stream.ptr)
+    X.array[:] = 0
+
+    def write():
+        with X.current():
+            (code,) = X.driver.cuMemcpyAsync(X.address, source.data.ptr, 8 * N, stream.ptr)
+            assert not code
+
+    write()
+    lX = ctx.logical_data(X)
+    with ctx.task(lX.rw()) as t:
+        t.cupy()[0][...] += 1
+    assert (lX.numpy() == np.arange(N) + 1).all()
+    with ctx.task_graph() as g, ctx.task(lX.rw()) as t:
+        t.cupy()[0][...] += 2
+    del t, lX
+    for _ in range(2):
+        write()
+        g.launch()
+        ctx.synchronize()
+        assert (X.array == np.arange(N) + 2).all()
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import os
 import sys
@@ -901,3 +902,41 @@ def test_a_body_may_leave_what_it_only_orders(ctx, loop):
     x, y, z = (ctx.logical_data(np.ones(8)) for _ in range(3))
     loop(x.shape, x.rw(), y.write(), z.rw())(order)
     assert (x.numpy().sum(), z.numpy().sum()) == (16, 8)
+
+
+# -- printing --------------------------------------------------------------------------------------------------------
+
+
+def printed(capfd, context):
+    """Return the lines that kernels have printed; those of a GPU are in C's buffer when the host has waited."""
+    context.synchronize()
+    if is_cuda(context):
+        ctypes.CDLL(None).fflush(None)
+    sys.stdout.flush()
+    return sorted(capfd.readouterr().out.splitlines())
+
+
+def test_elements_print(ctx, loop, capfd):
+    x = ctx.logical_data(np.array([4.0, -1.0, 9.0, -2.5]))
+
+    @loop(x.shape, x.rw())
+    def root(i, x):
+        if x[i] < 0:
+            print("negative:", i, 2)
+        x[i] = abs(x[i])
+
+    assert printed(capfd, ctx) == ["negative: 1 2", "negative: 3 2"]
+    assert x.numpy().tolist() == [4.0, 1.0, 9.0, 2.5]
+
+
+def test_threads_print(ctx, threads, capfd):
+    x = ctx.logical_data(np.zeros(4))
+
+    @threads(stf.par(2, stf.con(2)), x.rw())
+    def tell(th, x):
+        if th.rank(1) == 1:
+            print("group", th.rank(0))
+        x[th.rank()] = 1
+
+    assert printed(capfd, ctx) == ["group 0", "group 1"]
+    assert x.numpy().sum() == 4

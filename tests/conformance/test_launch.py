@@ -308,10 +308,16 @@ def test_a_grid_shares_the_outermost_groups(several, partition):
     assert seen.numpy().tolist() == [[15, 15]] * 7
     with pytest.raises(TypeError, match="waits at level 0"):
         ctx.launch(con(7), grid, seen.rw())(wait_for_all)
+    with pytest.raises(TypeError, match=r"shares mem\(16\) at level 0, whose threads are at several places"):
+        ctx.launch(par(7, mem(16), con(2)), grid, seen.rw())(share_with_all)
 
 
 def wait_for_all(th, seen):
     th.sync()
+
+
+def share_with_all(th, seen):
+    seen[th.rank(0), th.rank(1)] = th.storage(0, np.int64).size
 
 
 def test_a_second_submission_compiles_nothing(ctx, threads):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import threading
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from helpers import content, is_cuda, runs_kernels
 
 import stf
-from stf import data_place
+from stf import con, data_place, mem, par
 
 ROWS = stf.partition("blocked", None)
 
@@ -706,6 +707,216 @@ def test_loops_that_look_beyond_their_element_run_on_the_whole(ctx, part):
     expected = np.arange(10.0)
     expected[2:7] *= 2
     assert ctx.wait(x).tolist() == expected.tolist()
+
+
+# -- loops, and launches, that run beside each other -----------------------------------------------------------------
+
+
+@pytest.fixture
+def kernels(ctx: stf.Context) -> stf.Context:
+    """The context, if it runs kernels."""
+    if not runs_kernels(ctx):
+        pytest.skip("no kernels there")
+    return ctx
+
+
+def parts_written_by(name: str, data: Any) -> int:
+    """How many parts a task of that name has written last, each by itself."""
+    return sum(f"written by task '{name}'" in part.history() for part in data.parts.ravel())
+
+
+@pytest.mark.at_once("copies are counted when they are made")
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_stencil_runs_side_by_side_and_copies_edges_alone(kernels, count):
+    ctx, n = kernels, 24
+    place = composite(ctx, count)
+    x, y = (ctx.logical_data(np.arange(float(n)), data_place=place) for _ in range(2))
+    parts = [*x.parts, *y.parts]
+    for part in parts:
+        ctx.task(part.exec_place, part.read(halo=1))(lambda a: None)
+    for part in parts:
+        ctx.task(part.exec_place, part.rw())(lambda a: None)
+    ctx.synchronize()
+    first = sum(ctx.statistics().copies.values())
+    expected, steps = np.arange(float(n)), 4
+    for step in range(steps):
+
+        @ctx.parallel_for(x.grid, stf.box[1 : n - 1], x.read(), y.rw())
+        def smooth(i, x, y):
+            y[i] = x[i - 1] + 2 * x[i] + x[1 + i] + i
+
+        assert parts_written_by("smooth", y) == count
+        x, y = y, x
+        before = expected
+        expected = before.copy() if step else np.arange(float(n))
+        expected[1:-1] = before[:-2] + 2 * before[1:-1] + before[2:] + np.arange(1, n - 1)
+    ctx.synchronize()
+    if not is_cuda(ctx):
+        made = sum(ctx.statistics().copies.values()) - first
+        edges = sum(a != b for a, b in itertools.pairwise(part.exec_place for part in x.parts))
+        assert made == steps * 2 * edges
+    assert ctx.wait(x)[1:-1].tolist() == expected[1:-1].tolist()
+
+
+def test_a_stencil_of_two_axes(kernels):
+    ctx, rng = kernels, np.random.default_rng(1)
+    devices = list(ctx.devices)
+    grid = stf.exec_place.grid([devices[i % len(devices)] for i in range(4)], (2, 2))
+    place, A = data_place.composite(grid, stf.partition("blocked", "blocked")), rng.random((13, 11))
+    x = ctx.logical_data(A.copy(), data_place=place)
+    y = ctx.logical_data(np.zeros(A.shape), data_place=place)
+
+    @ctx.parallel_for(grid, stf.box[1:12, 2:10], x.read(), y.rw())
+    def mix(i, j, x, y):
+        y[i, j] = x[i - 1, j + 1] + 2 * x[i + 1, j] + 4 * x[i, j - 2] + 8 * x[i, j]
+
+    assert parts_written_by("mix", y) == 4
+    expected = np.zeros(A.shape)
+    expected[1:12, 2:10] = A[:11, 3:11] + 2 * A[2:, 2:10] + 4 * A[1:12, :8] + 8 * A[1:12, 2:10]
+    assert np.array_equal(ctx.wait(y), expected)
+
+
+@pytest.mark.parametrize("look", ["last", "other way", "table", "own index"])
+def test_bodies_that_read_anywhere_run_side_by_side(kernels, look):
+    ctx, n = kernels, 12
+    place, home = composite(ctx, 3), np.arange(12.0) ** 2
+    x, y = ctx.logical_data(home.copy(), data_place=place), ctx.logical_data(np.zeros(n), data_place=place)
+    table = ctx.logical_data(np.array([7, 3, 5, 0, 1, 2, 11, 10, 9, 8, 6, 4]))
+    expected = {
+        "last": np.roll(home, 1),
+        "other way": home[::-1],
+        "table": home[table.numpy()],
+        "own index": home + np.arange(n),
+    }
+
+    def last(i, x, t, y):
+        y[i] = x[i - 1]  # of 0 the last, as in Python
+
+    def other_way(i, x, t, y):
+        y[i] = x[x.size - 1 - i]
+
+    def by_table(i, x, t, y):
+        y[i] = x[t[i]]
+
+    def own_index(i, x, t, y):
+        y[i] = x[i] + i
+
+    body = {"last": last, "other way": other_way, "table": by_table, "own index": own_index}[look]
+    ctx.parallel_for(x.grid, y.shape, x.read(), table.read(), y.write())(body)
+    assert parts_written_by(body.__name__, y) == 3
+    assert ctx.wait(y).tolist() == expected[look].tolist()
+
+
+def test_bodies_that_write_elsewhere_follow_each_other(kernels):
+    ctx, n = kernels, 12
+    x = ctx.logical_data(np.arange(float(n)), data_place=composite(ctx, 3))
+    y = ctx.logical_data(np.zeros(n), data_place=composite(ctx, 3))
+
+    @ctx.parallel_for(x.grid, y.shape, x.read(), y.rw())
+    def turned(i, x, y):
+        y[y.size - 1 - i] = x[i]
+
+    assert parts_written_by("turned", y) == 0
+    assert ctx.wait(y).tolist() == np.arange(float(n))[::-1].tolist()
+
+    def mixed(i, p, x):
+        x[i] += p[0]
+
+    with pytest.raises(stf.AccessError):
+        ctx.parallel_for(x.grid, x.shape, x.parts[0].read(), x.rw())(mixed)
+
+
+def test_a_recorded_stencil_reads_halos(kernels):
+    ctx, n = kernels, 16
+    place = composite(ctx, 4)
+    x, y = (ctx.logical_data(np.arange(float(n)), data_place=place) for _ in range(2))
+    for data in (x, y):
+        for part in data.parts:
+            ctx.task(part.exec_place, part.rw())(lambda a: None)
+            ctx.task(part.exec_place, part.read(halo=1))(lambda a: None)
+
+    def step(x, y):
+        ctx.parallel_for(x.grid, stf.box[1 : n - 1], x.read(), y.rw())(smooth_into)
+
+    def smooth_into(i, x, y):
+        y[i] = (x[i - 1] + x[i + 1]) / 2 + i
+
+    with ctx.task_graph() as graph:
+        step(x, y)
+        step(y, x)
+    for _ in range(3):
+        graph.launch()
+    a, b = np.arange(float(n)), np.arange(float(n))
+    for _ in range(6):
+        b[1:-1] = (a[:-2] + a[2:]) / 2 + np.arange(1, n - 1)
+        a, b = b, a
+    assert ctx.wait(x).tolist() == a.tolist()
+    graph.close()
+
+
+def test_threads_on_each_part(kernels):
+    ctx, home = kernels, np.arange(22.0)
+    x = ctx.logical_data(home.copy(), data_place=composite(ctx, 4))
+    sums = ctx.logical_data(np.zeros(4), data_place=composite(ctx, 4))
+
+    @ctx.launch(par(2, con(8, mem(64))), x.grid, x.parts.rw(), sums.parts.write())
+    def add_up(th, x, sums):
+        mine = th.storage(1, np.float64)
+        mine[th.rank(1)] = 0
+        if th.rank(0) == 0:
+            for i in range(th.rank(1), x.size, th.size(1)):
+                mine[th.rank(1)] += x[i]
+                x[i] += i
+        th.sync(1)
+        if th.rank() == 0:
+            sums[0] = 0
+            for i in range(8):
+                sums[0] += mine[i]
+
+    assert len(add_up) == 4
+    assert parts_written_by("add_up", x) == parts_written_by("add_up", sums) == 4
+    blocks = [np.arange(len(part.region[0])) + part.region[0].start for part in x.parts]
+    assert ctx.wait(sums).tolist() == [block.sum() for block in blocks]
+    assert ctx.wait(x).tolist() == np.concatenate([2.0 * block - block[0] for block in blocks]).tolist()
+
+    @ctx.launch(par(2), x.parts.read(halo=1), sums.parts.rw())
+    def count(th, x, sums):
+        if th.rank() == 0:
+            sums[0] = x.size
+
+    assert ctx.wait(sums).tolist() == [len(block) + (1 if k in (0, 3) else 2) for k, block in enumerate(blocks)]
+
+
+def test_launches_over_parts_refuse_what_each_place_would_overwrite(kernels):
+    ctx = kernels
+    x, z = ctx.logical_data(np.zeros(8), data_place=composite(ctx, 2)), ctx.logical_data(np.zeros(8))
+    other = ctx.logical_data(np.zeros(8), data_place=composite(ctx, 3))
+    with pytest.raises(stf.AccessError, match="over what the others have written"):
+        ctx.launch(par(2), x.parts.read(), z.write())
+    for place in (0, other.grid):
+        with pytest.raises(stf.PlaceError, match="where these lie"):
+            ctx.launch(par(2), place, x.parts.read())
+    with pytest.raises(stf.PlaceError, match="different places"):
+        ctx.launch(par(2), x.parts.read(), other.parts.rw())
+    with pytest.raises(TypeError, match="takes no partition"):
+        ctx.launch(par(2), x.grid, stf.blocked_partition(), x.parts.read())
+    with pytest.raises(TypeError, match="takes accesses last"):
+        ctx.parallel_for(x.shape, x.parts.rw())
+    with pytest.raises(TypeError):
+        ctx.task(x.parts.rw())
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_launches_over_parts_of_which_some_are_empty(kernels, n):
+    ctx = kernels
+    x = ctx.logical_data(np.zeros(n), data_place=composite(ctx, 4))
+
+    @ctx.launch(par(2), x.parts.rw())
+    def one(th, x):
+        for i in range(th.rank(), x.size, th.size()):
+            x[i] += 1
+
+    assert ctx.wait(x).tolist() == [1.0] * n
 
 
 # -- places --------------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ def is_there(name):
         return False
 
 
-wanted = "cupy torch numba.cuda triton jax cuda.core cuda.compute nvmath ml_dtypes".split()
+wanted = "cupy torch numba.cuda triton jax cuda.core cuda.compute nvmath ml_dtypes"
+wanted = f"{wanted} cuda.tile cuda.coop warp kvikio nvshmem".split()
 missing = [name for name in wanted if not is_there(name)]
 print("libraries that are not there, with which nothing was tested:", ", ".join(missing) or "none")
 END

@@ -298,45 +298,6 @@ def test_a_recorded_kernel_of_numba_cuda_mlir_takes_other_values_and_data(ctx, m
         assert (lY.numpy() == expected).all()
 
 
-# -- cuda.tile, cuda.coop --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:Failed to detect")
-def test_a_kernel_of_cuda_tile(ctx):
-    pytest.importorskip("cuda.tile")
-    pytest.importorskip("cupy")
-    from tile_kernels_of_tests import add
-
-    X = np.arange(1024, dtype=np.float32)
-    data, lY = [ctx.logical_data(X), ctx.logical_data(2 * X)], ctx.logical_data(np.ones(1024, np.float32))
-    stf.kernel(add)[(8,)](data[0].read(), lY.rw(), 128)
-    g = ctx.task_graph()
-    with g:
-        stf.kernel(add)[(8,)](data[0].read(), lY.rw(), 128)
-    g.launch()
-    g.launch({data[0]: data[1]})
-    assert (lY.numpy() == 1 + 4 * X).all()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_cuda_coop_in_a_kernel(ctx):
-    """Numba links it with what cuda.coop has compiled."""
-    coop = pytest.importorskip("cuda.coop")
-    from numba import cuda
-
-    total = coop.block.make_sum(np.int32, 128)
-
-    @cuda.jit(link=total.files)
-    def add_up(x, sums):
-        mine = total(x[cuda.threadIdx.x])
-        if cuda.threadIdx.x == 0:
-            sums[0] = mine
-
-    lX, lS = ctx.logical_data(np.arange(128, dtype=np.int32)), ctx.logical_data_zeros(1, np.int32)
-    stf.kernel(add_up)[1, 128](lX.read(), lS.rw())
-    assert lS.numpy()[0] == 127 * 64
-
-
 # -- Triton, cuda.core -----------------------------------------------------------------------------------------------
 
 
@@ -458,3 +419,37 @@ def test_a_thousand_host_bodies_while_the_gil_is_busy(ctx):
     finally:
         stop.set()
         thread.join()
+
+
+def test_slices_are_structs_of_c(ctx):
+    """A pointer, the extents and the strides in elements by value, beside other arguments and in graphs."""
+    cupy = pytest.importorskip("cupy")
+    code = """
+    template <typename T, int axes> struct slice { T* data; long long extents[axes], strides[axes]; };
+    extern "C" __global__ void add(float a, slice<double, 2> x, slice<float, 1> v, int n) {
+        for (int i = threadIdx.x; i < x.extents[0]; i += blockDim.x)
+            for (int j = threadIdx.y; j < x.extents[1]; j += blockDim.y)
+                x.data[i * x.strides[0] + j * x.strides[1]] += a;
+        if (threadIdx.y == 0)
+            for (int k = threadIdx.x; k < v.extents[0]; k += blockDim.x)
+                v.data[k * v.strides[0]] += n;
+    }"""
+    add = cupy.RawKernel(code, "add")
+    whole, line = cupy.zeros((40, 100)), cupy.zeros(120, np.float32)
+    x, v = ctx.logical_data(whole[:30, 10:90:2]), ctx.logical_data(line[::-4])
+    arguments = (np.float32(1.5), x.rw().slice, v.rw().slice, 7)
+    ctx.launch_kernel(add, (1, (8, 8)), *arguments)
+    stf.kernel(add)[1, (8, 8)](*arguments)
+    with ctx.cuda_kernel(x.rw(), v.rw()) as k:
+        k.launch(add, 1, (8, 8), arguments)
+    with ctx.task_graph() as g:
+        ctx.launch_kernel(add, (1, (8, 8)), *arguments)
+    for _ in range(3):
+        g.launch()
+    x.write_back()
+    v.write_back()
+    expected = np.zeros((40, 100))
+    expected[:30, 10:90:2] = 9.0
+    assert (whole.get() == expected).all()
+    assert line.get().tolist() == [0, 0, 0, 42.0] * 30
+    g.close()

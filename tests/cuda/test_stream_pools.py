@@ -55,3 +55,16 @@ def test_a_graph_is_launched_by_its_handles():
             assert int(code) == 0
         g.launch()
         assert (x.numpy() == 5).all()
+
+
+def test_the_host_has_a_stream_for_callbacks():
+    assert stf.exec_place.host().pick_stream() in stf.exec_place.current_device().stream_pool(4)
+    seen = []
+    with stf.context(devices="cuda:0") as ctx:
+        x = ctx.logical_data(np.zeros(1000))
+        for i in range(3):
+            add.on(0)(x)
+            with ctx.task("host", x.read()) as t:
+                stream = cupy.cuda.ExternalStream(t.stream_ptr())
+                stream.launch_host_func(lambda x: seen.append(float(x[-1])), t.numpy()[0])
+            assert seen == [float(j + 1) for j in range(i + 1)]

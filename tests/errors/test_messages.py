@@ -71,9 +71,7 @@ DATA = [
 @pytest.mark.parametrize("obj, error, message", DATA, ids=lambda c: type(c).__name__)
 def test_what_is_no_array(ctx, obj, error, message):
     if is_cuda(ctx) and isinstance(obj, OnDevice):
-        message = (
-            "OnDevice lies at 0x40, which is no address of a CUDA device's memory: it is host memory, or was freed"
-        )
+        message = "OnDevice lies at 0x40, which is no address of CUDA's memory: it is pageable memory of the host, or was freed"
     with pytest.raises(error, match=message):
         ctx.logical_data(obj)
     assert ctx.logical_data(array.array("i", [1])).numpy().tolist() == [1]

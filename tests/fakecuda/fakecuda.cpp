@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -225,14 +226,20 @@ struct Device {
 };
 
 struct Function {
-    string name, signature;  // of the parameters: p pointer, q 64-bit integer, d double, i 32-bit integer, f float
+    // Of the parameters: p pointer, q 64-bit integer, d double, i 32-bit integer, f float; 1 to 4: a struct of a pointer,
+    // and of as many extents and strides of 64 bits.
+    string name, signature;
     fakecuda_kernel code = nullptr;
     std::size_t itemsize = 0;  // not 0: pointers reach over as many items as the last parameter says
     bool is_trap = false;
     shared_ptr<Context> context = nullptr;  // of a kernel's function; null: of any
     bool is_kernel = false;                 // a CUkernel, which is no CUfunction but for a launch
 
-    std::size_t size(std::size_t i) const { return strchr("pqdo", signature[i]) ? 8 : 4; }
+    std::size_t size(std::size_t i) const {
+        if (is_slice(i)) return 8 + 16 * (signature[i] - '0');
+        return strchr("pqdo", signature[i]) ? 8 : 4;
+    }
+    bool is_slice(std::size_t i) const { return '1' <= signature[i] && signature[i] <= '4'; }
     std::size_t offset(std::size_t i) const;
 };
 
@@ -1692,7 +1699,8 @@ CUresult on_value(Call &call, CUstream handle, CUdeviceptr address, std::functio
 std::size_t Function::offset(std::size_t i) const {
     std::size_t at = 0;
     for (std::size_t k = 0; k <= i; ++k) {
-        at = (at + size(k) - 1) / size(k) * size(k);
+        std::size_t alignment = std::min<std::size_t>(size(k), 8);
+        at = (at + alignment - 1) / alignment * alignment;
         if (k < i) at += size(k);
     }
     return at;
@@ -1750,7 +1758,7 @@ std::map<string, Function> &known_kernels() {
     return known;
 }
 
-using Arguments = std::vector<std::uint64_t>;
+using Arguments = std::vector<std::array<std::uint64_t, 9>>;
 
 // Parameters as the caller has them in one buffer (CU_LAUNCH_PARAM_BUFFER_POINTER).
 const char *packed_buffer(void **extra) {
@@ -1763,9 +1771,9 @@ CUresult gather(const Function &function, void **parameters, void **extra, Argum
     std::size_t n = function.signature.size();
     const char *packed = packed_buffer(extra);
     REQUIRE(!n || parameters || packed, CUDA_ERROR_INVALID_VALUE);
-    arguments.assign(n, 0);
+    arguments.assign(n, {});
     for (std::size_t i = 0; i < n; ++i)
-        memcpy(&arguments[i], packed ? packed + function.offset(i) : parameters[i], function.size(i));
+        memcpy(arguments[i].data(), packed ? packed + function.offset(i) : parameters[i], function.size(i));
     return CUDA_SUCCESS;
 }
 
@@ -1779,15 +1787,15 @@ bool may_use(int device, const Range &range) {
 // The memory that the pointers among the arguments lead to, with null for what a device could not reach.
 // 'o' is a pointer that may be null.
 bool is_pointer(const Function &function, const Arguments &arguments, std::size_t i) {
-    return function.signature[i] == 'p' || (function.signature[i] == 'o' && arguments[i]);
+    return function.signature[i] == 'p' || function.is_slice(i) || (function.signature[i] == 'o' && arguments[i][0]);
 }
 
 Ranges reached(const Function &function, const Arguments &arguments, int device) {
     Ranges found;
-    std::size_t n = function.itemsize ? function.itemsize * arguments.back() : 1;
+    std::size_t n = function.itemsize ? function.itemsize * arguments.back()[0] : 1;
     for (std::size_t i = 0; n && i < arguments.size(); ++i) {
         if (!is_pointer(function, arguments, i)) continue;
-        Ranges pieces = pieces_of(arguments[i], n);
+        Ranges pieces = pieces_of(arguments[i][0], n);
         for (auto &piece : pieces) found.push_back(may_use(device, *piece) ? piece : nullptr);
         if (pieces.empty()) found.push_back(nullptr);
     }
@@ -1796,7 +1804,7 @@ Ranges reached(const Function &function, const Arguments &arguments, int device)
 
 bool reaches_freed(const Function &function, const Arguments &arguments) {
     for (std::size_t i = 0; i < arguments.size(); ++i) {
-        auto range = is_pointer(function, arguments, i) ? touched_range(arguments[i], 1) : nullptr;
+        auto range = is_pointer(function, arguments, i) ? touched_range(arguments[i][0], 1) : nullptr;
         if (range && range->is_freeing) return true;
     }
     return false;
@@ -1808,7 +1816,7 @@ void run_kernel(const Function &function, Arguments arguments, const std::vector
         return set_error(CUDA_ERROR_LAUNCH_FAILED, "the kernel 'trap'");
     }
     std::vector<void *> parameters;
-    for (auto &argument : arguments) parameters.push_back(&argument);
+    for (auto &argument : arguments) parameters.push_back(argument.data());
     if (function.code) function.code(parameters.data(), dimensions.data());
 }
 
@@ -3656,7 +3664,7 @@ void fakecuda_watch_launches(void (*watcher)(CUstream)) { launch_watcher = watch
 // Lets modules find a kernel of the caller's. Pointers ('p' in the signature) are checked to lie in live memory.
 int fakecuda_add_kernel(const char *name, const char *signature, fakecuda_kernel code) {
     Lock lock(state().mutex);
-    if (strspn(signature, "pqdif") != strlen(signature)) return CUDA_ERROR_INVALID_VALUE;
+    if (strspn(signature, "pqdif1234") != strlen(signature)) return CUDA_ERROR_INVALID_VALUE;
     known_kernels()[name] = {name, signature, code, 0, false};
     return CUDA_SUCCESS;
 }

@@ -53,10 +53,11 @@ def reset() -> None:
 def add_kernel(name: str, signature: str, address: int) -> None:
     """Let modules find the C function ``void (void **parameters, const unsigned dimensions[6])`` at `address`.
 
-    `signature` has a letter per parameter: p pointer, q 64-bit integer, d double, i 32-bit integer, f float.
+    `signature` has a letter per parameter: p pointer, q 64-bit integer, d double, i 32-bit integer, f float; 1 to 4 is a
+    struct of a pointer, and of as many extents and strides of 64 bits.
     """
     if library.fakecuda_add_kernel(name.encode(), signature.encode(), address):
-        raise ValueError(f"signature {signature!r}: expected letters of 'pqdif'")
+        raise ValueError(f"signature {signature!r}: expected letters of 'pqdif1234'")
 
 
 class Launches:

@@ -174,6 +174,73 @@ def test_arrays_with_gaps(run):
     run(body)
 
 
+def test_slices_are_structs(run):
+    """Of a pointer, the extents and the strides in elements; alone, among other launches, in graphs and replays."""
+
+    def body():
+        told, kind = [], ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+
+        def tell(parameters, _):  # double, slice of two axes, int, slice of one axis; adds to each element
+            words = [ctypes.cast(parameters[i], ctypes.POINTER(ctypes.c_int64)) for i in range(4)]
+            amount = ctypes.c_double.from_address(parameters[0]).value
+            told.append((words[1][1:5], words[3][1:3], ctypes.c_int32.from_address(parameters[2]).value))
+            _, n, m, step, inner = words[1][:5]
+            for i, j in itertools.product(range(n), range(m)):
+                ctypes.c_double.from_address(words[1][0] + 8 * (i * step + j * inner)).value += amount
+            for k in range(words[3][1]):
+                ctypes.c_float.from_address(words[3][0] + 4 * k * words[3][2]).value += amount
+
+        import itertools
+
+        kept = kind(tell)
+        fakecuda.add_kernel("slices", "d2i1", ctypes.cast(kept, ctypes.c_void_p).value)
+        slices = kernel(b"slices")
+        whole, line = cupy.zeros((4, 10)), cupy.zeros(12, np.float32)
+        with stf.context(devices="cuda:0") as ctx:
+            m, v = ctx.logical_data(whole[:3, 1:9:2], name="M"), ctx.logical_data(line[::-4], name="V")
+            ctx.launch_kernel(slices, (1, 1), 1.0, m.rw().slice, 7, v.rw().slice)
+            stf.kernel(slices)[1, 1](1.0, m.rw().slice, 7, v.rw().slice)
+            with ctx.cuda_kernel(m.rw(), v.rw()) as k:
+                k.launch(slices, 1, 1, (1.0, m.rw().slice, 7, v.rw().slice))
+            with ctx.task_graph() as g:
+                ctx.launch_kernel(slices, (1, 1), 10.0, m.rw().slice, 7, v.rw().slice)
+            for _ in range(2):
+                g.launch()
+            other = ctx.logical_data_zeros((3, 4))
+            with pytest.raises(
+                TypeError, match="parameter 1 .* is 40 bytes, and .* as a slice of 1 axes is 24: a pointer"
+            ):
+                ctx.launch_kernel(slices, (1, 1), 1.0, v.rw().slice, 7, v.rw().slice)
+            with pytest.raises(TypeError, match="is 40 bytes, which is no pointer"):
+                ctx.launch_kernel(slices, (1, 1), 1.0, other.rw(), 7, v.rw().slice)
+            with pytest.raises(TypeError, match="has no pointer; give a kernel an access to an array"):
+                ctx.token().rw().slice
+            scalar = ctx.logical_data_zeros(())
+            ctx.launch_kernel(add_one, (1, 1), scalar.rw().slice, 1)
+            assert scalar.numpy() == 1
+        expected = np.zeros((4, 10))
+        expected[:3, 1:9:2] = 23
+        assert (whole.get() == expected).all() and line.get().tolist() == [0, 0, 0, 23.0] * 3
+        assert told == [([3, 4, 10, 2], [3, -4], 7)] * 5
+
+    run(body)
+
+
+def test_strides_that_are_no_elements(run):
+    def body():
+        records = cupy.zeros(12, np.float32)[:].data.ptr
+        with stf.context(devices="cuda:0") as ctx:
+            odd = stf.view(records, 4, np.float64, (12,), data_place=stf.data_place.device(0))
+            data = ctx.logical_data(odd, readonly=True)
+            kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+            kept = kind(lambda *_: None)
+            fakecuda.add_kernel("odd", "1", ctypes.cast(kept, ctypes.c_void_p).value)
+            with pytest.raises(ValueError, match=r"no whole elements there, got \(12,\) bytes; .*lX.read\(\).array"):
+                ctx.launch_kernel(kernel(b"odd"), (1, 1), data.read().slice)
+
+    run(body)
+
+
 def test_what_is_no_argument_is_told_with_what_to_pass(run):
     def body():
         with stf.context(devices="cuda:0") as ctx:
@@ -323,6 +390,6 @@ def test_addresses_of_streams_are_streams(run):
             for pointer in found:
                 assert isinstance(pointer, int) and pointer.__cuda_stream__() == (0, int(pointer))
             with ctx.task("host", x.read()) as t:
-                assert t.stream_ptrs() == [None]
+                assert t.stream_ptrs() == [t.stream_ptr()]
 
     run(body)

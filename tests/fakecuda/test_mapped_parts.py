@@ -174,3 +174,29 @@ def test_graphs_use_one_address(run):
         nothing_left()
 
     run(body, before)
+
+
+def test_a_part_is_seen_at_the_indices_of_the_whole(run):
+    def body():
+        X = np.arange(12.0)
+        with stf.context(devices="cuda:0,1") as ctx:
+            x = ctx.logical_data(X, data_place=composite([0, 1, 0]))
+            with ctx.task(0, x.read(x.data_place)) as t:
+                whole = t[0].data.ptr
+            for part in x.parts:  # what `parallel_for` gives a body that looks beyond its element
+                own, seen = part.at_indices_of_whole("rw", (0,))
+                assert seen is None
+                with ctx.task(part.exec_place, own) as t:
+                    assert (t[0].shape, t[0].data.ptr) == ((12,), whole)
+                near, seen = part.at_indices_of_whole("read", (1,))
+                with ctx.task(part.exec_place, near) as t:
+                    assert (t[0].shape, t[0].data.ptr) == ((12,), whole)
+            first = x.parts[0].at_indices_of_whole("rw", (0,))[0]
+            last = x.parts[2].at_indices_of_whole("rw", (0,))[0]
+            with ctx.task(0, first), ctx.task(0, last):
+                pass  # tasks on parts do not wait for each other
+            with ctx.task(0, first), pytest.raises(stf.TaskStateError):
+                ctx.task(0, x.parts[1].at_indices_of_whole("read", (1,))[0]).__enter__()  # a neighbour
+        nothing_left()
+
+    run(body, before)

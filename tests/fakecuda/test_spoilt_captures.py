@@ -151,3 +151,41 @@ def test_dlpack_in_a_capture(run):
         assert x.get().tolist() == [2] * 4
 
     run(body)
+
+
+def test_a_body_whose_library_tells_nothing_of_captures_runs_between_graphs(run):
+    """As cuFFT does, whose error is one of its own; an error of a body that spoils nothing is the body's."""
+
+    def body():
+        class LibraryError(Exception):
+            pass
+
+        @stf.task
+        def wait(x: stf.ReadWrite, stream: stf.Stream):
+            if driver.cuStreamSynchronize(int(stream))[0]:
+                raise LibraryError("INTERNAL_ERROR (5)")
+            x += 1
+
+        @stf.task
+        def wrong(x: stf.ReadWrite):
+            raise LibraryError("a mistake")
+
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.zeros(3))
+            with ctx.task_graph() as graph:
+                add(x)
+                wait(x)
+                add(x)
+            for count in range(1, 4):
+                graph.launch()
+                assert x.numpy().tolist() == [3.0 * count] * 3
+            with pytest.raises(stf.TaskFailedError, match="a mistake"):
+                with ctx.task_graph():
+                    wrong(x)
+        with stf.context(devices="cuda:0", use_graph=True) as ctx:
+            x = ctx.logical_data(np.zeros(3))
+            wait(x)
+            add(x)
+            assert x.numpy().tolist() == [2.0] * 3
+
+    run(body)

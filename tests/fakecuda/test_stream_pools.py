@@ -51,7 +51,6 @@ def test_streams_of_other_places(run):
         assert stf.exec_place.n_devices(1).stream_pool(2) == stf.exec_place.device(0).stream_pool(2)
         assert stf.exec_place.current_device().stream_pool(2) == stf.exec_place.device(0).stream_pool(2)
         for place, match in [
-            (stf.exec_place.host(), "is on a CPU, which has no CUDA streams"),
             (stf.exec_place.auto(), "is no place yet"),
             (stf.exec_place.n_devices(2), "ask one of them"),
             (stf.exec_place.device(7), "is not there, so it has no streams; there is cuda:0,1"),
@@ -107,5 +106,70 @@ def test_a_graph_is_launched_by_its_handles(run):
             with pytest.raises(stf.TaskStateError, match="closed"):
                 g.stream
         nothing_left()
+
+    run(body)
+
+
+def test_the_host_has_streams_for_callbacks(run):
+    def body():
+        import ctypes
+        import time
+
+        import fakecuda
+
+        library, FUNCTION = fakecuda.library, ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        host, done = stf.exec_place.host(), []
+        assert host.stream_pool(2) == stf.exec_place.device(0).stream_pool(2)
+        with cupy.cuda.Device(1):
+            assert host.pick_stream() in stf.exec_place.device(1).stream_pool(4)
+
+        def put(stream, *values):  # callbacks on a stream, by the stand-in's host functions
+            kept.append(callback := FUNCTION(lambda _: (time.sleep(0.01), done.append(values))))
+            assert library.cuLaunchHostFunc(ctypes.c_void_p(stream), callback, None) == 0
+
+        kept, seen = [], []
+        with stf.context() as ctx:
+            x = ctx.logical_data(np.zeros(4))
+            for i in range(3):
+                add.on(1)(x)
+                with ctx.task("host", x.rw()) as t:
+                    assert t.numpy()[0][0] == i + 1
+                    assert int(t.stream) == t.stream_ptr() == t.stream_ptrs()[0] == int(t.get_stream())
+                    seen.append(t.stream_ptr())
+                    put(t.stream_ptr(), i)
+                assert done == [(j,) for j in range(i + 1)]
+            with ctx.task("host", x.read()) as one, ctx.task("host", x.read()) as two:
+                assert one.stream_ptr() != two.stream_ptr()
+            with pytest.raises(KeyError), ctx.task("host", x.read()) as t:
+                put(t.stream_ptr(), 3)
+                raise KeyError
+            assert done[-1] == (3,)
+            with ctx.task("host", x.read()) as t:
+                pass
+            with pytest.raises(stf.TaskStateError):
+                t.stream_ptr()
+            with pytest.raises(stf.PlaceError, match="which has no CUDA graphs"), ctx.task("host", x.read()) as t:
+                t.graph
+        assert len(set(seen)) == 1 and seen[0] not in [int(s.handle) for s in host.stream_pool(4)]
+        with stf.context(devices="cpu") as ctx, pytest.raises(stf.PlaceError, match="which has no CUDA stream"):
+            with ctx.task("host", ctx.logical_data_ones(3).read()) as t:
+                t.stream_ptr()
+
+    run(body, FAKECUDA_DEVICES="2")
+
+
+def test_a_host_body_that_asks_for_its_stream_gets_none(run):
+    """Such a body is the callback itself."""
+
+    def body():
+        seen = []
+
+        @stf.task
+        def look(x: stf.Read, stream: stf.Stream | None = None):
+            seen.append(stream.handle)
+
+        with stf.context() as ctx:
+            look.on("host")(ctx.logical_data(np.zeros(4)))
+        assert seen == [None]
 
     run(body)

@@ -25,10 +25,11 @@ def mark(x, y, where, value):
     return value
 
 
-@pytest.mark.parametrize("grid", [stf.exec_place.all_devices(), ODD], ids=["both", "odd"])
+@pytest.mark.parametrize("grid", [None, ODD], ids=["both", "odd"])
 @pytest.mark.parametrize("partition", PARTITIONS, ids=repr)
 @pytest.mark.parametrize("shape", [(0,), (1,), (7,), (100_003,), (301, 257), (5, 64, 33)])
 def test_each_element_once_and_sums(ctx, grid, partition, shape):
+    grid = ctx.devices if grid is None else grid
     x, y = ctx.logical_data_zeros(shape, np.int64), ctx.logical_data_empty(shape, np.int64)
     total = ctx.logical_data_empty((), np.int64)
     bodies = {
@@ -56,7 +57,7 @@ def test_parts_that_only_read_run_on_both(ctx):
 
 @pytest.mark.parametrize("partition", [None, *PARTITIONS], ids=repr)
 def test_groups_are_shared(ctx, partition):
-    grid = stf.exec_place.all_devices() if partition is None else stf.exec_place.all_devices().with_partition(partition)
+    grid = ctx.devices if partition is None else ctx.devices.with_partition(partition)
     x = ctx.logical_data(np.ones(10_000))
     sums = ctx.logical_data_zeros(37)
 
@@ -79,7 +80,7 @@ def test_groups_are_shared(ctx, partition):
 def test_an_automatic_width_is_for_both(ctx):
     x, size = ctx.logical_data(np.zeros(1 << 20)), ctx.logical_data_zeros((), np.int64)
 
-    @ctx.launch(par(con(32)), stf.exec_place.all_devices(), stf.cyclic_partition(), x.rw(), size.rw())
+    @ctx.launch(par(con(32)), ctx.devices, stf.cyclic_partition(), x.rw(), size.rw())
     def count(th, x, size):
         for i in range(th.rank(), x.size, th.size()):
             x[i] += 1
@@ -99,7 +100,7 @@ def test_a_stencil_by_turns_and_over_both(ctx):
         v[i, j] = 0.25 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1])
 
     inner = stf.box[1 : n - 1, 1 : n - 1]
-    places = [stf.exec_place.device(0), stf.exec_place.device(1), stf.exec_place.all_devices()]
+    places = [stf.exec_place.device(0), stf.exec_place.device(1), ctx.devices]
     expected = start.copy()
     for k in range(12):
         ctx.parallel_for(places[k % 3], inner, u.read(), v.rw())(step)

@@ -143,7 +143,7 @@ def public_names() -> list[str]:
             if inspect.isclass(thing):
                 inherited = set(dir(BaseException if issubclass(thing, BaseException) else object))
                 found = shown.get(thing) or sorted(set(dir(thing)) - inherited - PRIVATE.get(name, set()))
-                if issubclass(thing, stf.LogicalData) and thing is not stf.LogicalData:
+                if issubclass(thing, (stf.LogicalData, np.ndarray)) and thing is not stf.LogicalData:
                     found = [member for member in found if member in vars(thing)]  # the others stand with their class
                 names += [f"{name}.{member}" for member in found if not member.startswith("_")]
     return [*names, *MEMBERS]

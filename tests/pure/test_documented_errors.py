@@ -133,6 +133,7 @@ class World:
         self.parts, self.fixed_parts = ctx.logical_data(Pair(2)), ctx.logical_data(Pair(2), readonly=True)
         self.place = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
         self.cut = ctx.logical_data(np.zeros(4), data_place=self.place)
+        self.fixed_cut = ctx.logical_data(np.zeros(4), readonly=True, data_place=self.place)
         self.theirs, self.their_scalar = other.logical_data_zeros(3), other.logical_data_zeros(())
 
     def open(self, **options: Any) -> stf.Context:
@@ -178,10 +179,10 @@ def failed(w: Any, *more: Any) -> Any:
     return w.ctx
 
 
-def replayed(w: Any, do: Callable[[], Any], data: Any) -> None:
+def replayed(w: Any, do: Callable[[], Any], data: Any, decorator: Any = stf.replay) -> None:
     """The second call is recorded."""
 
-    @stf.replay
+    @decorator
     def step(x: Any) -> None:
         do()
 
@@ -418,6 +419,21 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         }
         for verb in ("write", "rw")
     },
+    "Parts.read": {
+        "TypeError": lambda w: w.cut.parts.read(halo="one"),
+        "ValueError": lambda w: w.cut.parts.read(halo=3),
+        "AccessError": lambda w: (
+            w.ctx.task(w.cut.parts[0].read())(lambda a: None),
+            graph := w.ctx.task_graph(),
+            in_block(graph, lambda: w.ctx.task(w.cut.parts[0].rw())(lambda a: None)),
+            w.cut.parts.read(halo=1),
+            graph,
+        ),
+    },
+    **{
+        f"Parts.{verb}": {"AccessError": lambda w, verb=verb: getattr(w.fixed_cut.parts, verb)()}
+        for verb in ("write", "rw")
+    },
     "DataPart.accept": {"ContextClosedError": lambda w: w.late_cut.parts[0].accept()},
     "PartitionedData.accept": {"ContextClosedError": lambda w: w.late_cut.accept()},
     "PartitionedData.ready": {"ContextClosedError": lambda w: w.late_cut.ready()},
@@ -558,6 +574,12 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "Context.cuda_kernel": {"TypeError": lambda w: w.ctx.cuda_kernel(w.x)},
     "kernel": {"PlaceError": lambda w: stf.kernel("nothing")[1, 32](w.x.rw())},
     # graphs
+    "algorithm": {
+        "TypeError": lambda w: stf.algorithm(3),
+        "ValueError": lambda w: stf.algorithm(mode="fast"),
+        "TaskStateError": lambda w: replayed(w, w.x.numpy, w.x, stf.algorithm),
+        "ContextClosedError": lambda w: stf.algorithm(annotated_twice)(w.late),
+    },
     "replay": {
         "TypeError": lambda w: stf.replay(3),
         "TaskStateError": lambda w: replayed(w, w.x.numpy, w.x),
@@ -625,6 +647,9 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "remote": {
         "PlaceError": lambda w: stf.remote(SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}})),
         "TypeError": lambda w: stf.remote("tcp://127.0.0.1:8786"),
+        "ValueError": lambda w: stf.remote(
+            SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}), gpus="some"
+        ),
     },
     "plan": {
         "PlanError": lambda w: stf.plan(lambda ctx: ctx.wait(ctx.logical_data_zeros(3)), devices="1xH200"),
@@ -691,7 +716,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "TypeError": lambda w: stf.data_place.locality_domain("a", 0),
         "PlaceError": lambda w: stf.data_place.locality_domain(0, 1),
     },
-    "ExecPlace.pick_stream": {"PlaceError": lambda w: stf.exec_place.host().pick_stream()},
+    "ExecPlace.pick_stream": {"PlaceError": lambda w: stf.exec_place.auto().pick_stream()},
     "ExecPlace.stream_pool": {
         "PlaceError": lambda w: stf.exec_place.device(0).stream_pool(2),
         "ValueError": lambda w: stf.exec_place.host().stream_pool(0),

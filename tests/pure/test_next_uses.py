@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf.observe.durations import Duration
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "workloads" / "out_of_core"))
 
@@ -20,6 +22,7 @@ import orders as out_of_core
 N = 16
 NBYTES = 8 * N
 SPARED = 4  # as the engine has it
+KINDS = ("H200", "host")
 
 
 @stf.task
@@ -60,6 +63,109 @@ def test_sweeps_keep_what_is_needed_soonest() -> None:
     by_next_use = stf.plan(in_a_context(8, by_last_use), devices="1xH200")
     assert copied(by_last_use) == 2 * 10 * 6  # each task brings its data, which go home before they are used again
     assert copied(by_next_use) <= 2 * (10 + 5 * 6)  # 4 of 10 stay from one sweep to the next
+
+
+# -- copies ahead of the next task -----------------------------------------------------------------------------------
+
+
+@stf.task
+def relax(x: stf.ReadWrite, r: stf.Write) -> None:
+    x += 1
+    r[...] = 1.0
+
+
+def blocked_sweeps(looks: bool, plan: stf.Plan | None, room: int = 8, count: int = 16, rounds: int = 4) -> stf.Plan:
+    """Go over blocks of which half have room, and look at what each gives before the next is submitted."""
+    tile = (out_of_core.TILE, out_of_core.TILE)
+    model = out_of_core.model()
+    model.durations.update({("relax", n, kind): Duration(16, 8e-4, 8e-4, 8e-4) for n in range(48) for kind in KINDS})
+
+    def program() -> None:
+        with stf.context(memory_limit=room * out_of_core.NBYTES, plan=plan) as ctx:
+            blocks = [ctx.logical_data_empty(tile, name=f"X{k}") for k in range(count)]
+            error = ctx.logical_data_empty((), name="error")
+            for block in blocks:
+                out_of_core.make.on(stf.exec_place.host())(block)
+            for _ in range(rounds):
+                for block in blocks:
+                    relax(block, error)
+                    if looks:
+                        assert float(error) == 0.0
+
+    return stf.plan(program, devices="1xH200", model=model, values={"error": 0.0})
+
+
+def left_looking(looks: bool, plan: stf.Plan | None, n: int = 12) -> stf.Plan:
+    """Factor tiles of which a quarter have room, and look at the pivot of each column."""
+    tile = (out_of_core.TILE, out_of_core.TILE)
+
+    def program() -> None:
+        limit = int(n * (n + 1) / 8 * out_of_core.NBYTES)
+        with stf.context(memory_limit=limit, plan=plan) as ctx:
+            a = {(i, j): ctx.logical_data_empty(tile, name=f"{i},{j}") for i in range(n) for j in range(i + 1)}
+            pivot = ctx.logical_data_empty((), name="pivot")
+            for block in a.values():
+                out_of_core.make.on(stf.exec_place.host())(block)
+            for j in range(n):
+                for i in range(j, n):
+                    for k in range(j):
+                        out_of_core.update(a, i, k, j)
+                    if i == j:
+                        relax(a[j, j], pivot)
+                    else:
+                        out_of_core.trsm(a[j, j], a[i, j])
+                    if looks:
+                        assert float(pivot) == 0.0
+
+    return stf.plan(program, devices="1xH200", model=out_of_core.model(), values={"pivot": 0.0})
+
+
+def without_copies_ahead(plan: stf.Plan) -> stf.Plan:
+    """The same plan, which knows no places where data are read."""
+    places = plan.uses().places
+    places[:] = array("q", [-1]) * len(places)
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("program", "looks", "least", "most"),
+    [
+        (blocked_sweeps, True, 0.5, 0.65),
+        (blocked_sweeps, False, 0.98, 1.02),
+        (left_looking, True, 0.9, 1.0),
+        (left_looking, False, 0.95, 1.03),
+    ],
+)
+def test_copies_ahead_of_the_next_task(program: Any, looks: bool, least: float, most: float) -> None:
+    """They gain where the host looks at results; where submission is ahead they are queued already."""
+    by_last_use = program(looks, None)
+    alone = program(looks, without_copies_ahead(program(looks, None)))
+    ahead = program(looks, by_last_use)
+    assert least < ahead.makespan / alone.makespan < most
+    assert copied(ahead) < copied(by_last_use)
+    assert copied(ahead) <= 1.1 * copied(alone)
+    assert ahead.tasks == alone.tasks
+
+
+def test_a_plan_is_followed_behind_looks_at_results(caplog: Any) -> None:
+    def program(ctx: stf.Context) -> float:
+        data, total = sweeps(ctx, rounds=1), 0.0
+        for item in data:
+            add(item)
+            total += float(item.numpy().sum())
+        return total
+
+    plan = stf.plan(program, devices="1xcpu", values={f"X{k}": np.zeros(N) for k in range(10)})
+    found = []
+    for known in (None, plan):
+        with (
+            caplog.at_level(logging.WARNING, "stf"),
+            stf.context(devices="cpu:1", memory_limit=6 * NBYTES, plan=known) as ctx,
+        ):
+            found.append(program(ctx))
+            ctx.check_state()
+    assert found == [N * sum(k + 2.0 for k in range(10))] * 2
+    assert not caplog.records
 
 
 def random_steps(seed: int) -> list[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
     python tests/remote/remote_programs.py 17                # program 17
     python tests/remote/remote_programs.py 0 1000            # programs 0 … 999
-    STF_TEST_REMOTE=ray:2 python …                    # on another transport; also dask:2
+    STF_TEST_REMOTE=ray:2 python …                    # on another transport; also dask:2, and gpu:2 for loopback:2xgpu
 
 Half of the programs on loopback workers deliver messages late, by up to 2 ms each. Data are vectors of small integers, so
 that sums are exact in any order. Bodies fail at random: the model knows which data are poisoned by it.
@@ -164,7 +164,7 @@ class Program:
         places = (self.place(), self.place())
         if self.random.random() < 0.5:
             places = (0, len(self.ctx.devices) - 1)
-        for _ in range(self.random.randint(1, 4)):
+        for _ in range(self.random.choice([1, 2, 4, 7])):
             self.tell(f"pattern({places}, d{i}, d{j}, d{k})")
             pattern(places, self.data[i], self.data[j], self.data[k])
             self.did_add(1, i, j)
@@ -216,6 +216,8 @@ def devices_of(transport: str) -> Any:
         with LocalCluster(int(count or 2), threads_per_worker=1, dashboard_address=None) as cluster:
             with Client(cluster) as client:
                 yield stf.remote(client)
+    elif kind == "gpu":
+        yield f"loopback:{count or 2}xgpu"
     else:
         yield None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -94,8 +95,70 @@ def test_actors_that_ray_has_no_room_for_are_a_named_error(devices: Any, monkeyp
 
     monkeypatch.setattr(ray_actors, "START_S", 0.5)
     monkeypatch.setattr(ray_actors, "WARN_S", 1.0)
-    with pytest.raises(stf.WorkerLostError, match="Ray actors have not started; each needs a CPU"):
+    with pytest.raises(stf.WorkerLostError, match="Ray actors have not started in .* each needs a CPU"):
         stf.context(devices="ray:9")
+
+
+@pytest.fixture
+def dask_client(devices: Any) -> Any:
+    if devices == "ray:2":
+        pytest.skip("calls of Ray's actors are in order, and fail only with the actor")
+    return devices().cluster.client
+
+
+def fail_batches(count: int) -> None:
+    """Let a process of Dask's fail so many batches that come from other workers."""
+    from stf._drivers.remote import dask_actors
+
+    left = [count]
+    run = dask_actors.ActorWorker.run
+
+    def failing(self: Any, sender: int, *rest: Any) -> None:
+        if sender and left[0]:
+            left[0] -= 1
+            raise OSError("for a test")
+        run(self, sender, *rest)
+
+    failing.run = run  # type: ignore[attr-defined]
+    dask_actors.ActorWorker.run = failing  # type: ignore[method-assign]
+
+
+def heal() -> None:
+    from stf._drivers.remote import dask_actors
+
+    dask_actors.ActorWorker.run = getattr(dask_actors.ActorWorker.run, "run", dask_actors.ActorWorker.run)  # type: ignore[method-assign]
+
+
+def test_a_batch_that_fails_is_sent_again(dask_client: Any, devices: Any) -> None:
+    dask_client.run(fail_batches, 2)
+    try:
+        with stf.context(devices=devices()) as ctx:
+            x, y = ctx.logical_data(np.arange(5.0)), ctx.logical_data_zeros(5)
+            for i in range(10):
+                axpy.on(i % 2)(1.0, x, y)
+            assert np.array_equal(y.numpy(), 10 * np.arange(5.0))
+            ctx.check_errors()
+    finally:
+        dask_client.run(heal)
+
+
+def test_a_worker_that_others_cannot_reach_is_lost_by_name(dask_client: Any, devices: Any) -> None:
+    dask_client.run(fail_batches, 1000)
+    try:
+        with stf.context(devices=devices()) as ctx:
+            x, y = ctx.logical_data_ones(5, name="x"), ctx.logical_data_zeros(5, name="y")
+            for i in range(10):
+                axpy.on(i % 2)(1.0, x, y)
+            with pytest.raises(stf.TaskFailedError) as caught:
+                y.numpy()
+            assert isinstance(caught.value.__cause__, stf.WorkerLostError)
+            with pytest.raises(stf.WorkerLostError, match="cannot reach it"):
+                raise caught.value.__cause__
+            with contextlib.suppress(stf.TaskFailedError, ExceptionGroup):
+                ctx.check_errors()
+    finally:
+        dask_client.wait_for_workers(2, timeout=60)
+        dask_client.run(heal)
 
 
 def test_what_is_no_client_is_refused() -> None:

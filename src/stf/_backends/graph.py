@@ -234,6 +234,10 @@ class GraphBackend(RecordingPort):
             captured.owner = capture.owner
         return captured
 
+    def is_spoilt(self, slot):
+        node: OpenNode = self.slots[slot]
+        return node.capture is not None and node.capture.is_spoilt()
+
     def drop_capture(self, slot):
         try:
             self.close_capture(self.slots[slot])

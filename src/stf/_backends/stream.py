@@ -163,6 +163,17 @@ class StreamBackend(LanePort):
         self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
         return 0
 
+    @property
+    def parcels(self):
+        """What keeps recordings in other processes; None where there are none."""
+        return self.driver.parcels
+
+    def play_parcel(self, slot, run):
+        lane: Lane = self.lanes[slot]
+        lane.issued += 1
+        self.make_record(lane)  # which it comes after
+        self.driver.play_parcel(lane.stream, run)
+
     def defers(self, slot, captured):
         lane = cython.cast(Lane, self.lanes[slot])
         return self.driver.defers(lane.stream, captured)

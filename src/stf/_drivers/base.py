@@ -68,6 +68,8 @@ class Driver:
     graphs : Graphs or None
         Makes graphs of what is put on captured streams. A driver that has it has `play_captured`, `queue_captured` and
         `call_in_graph`.
+    parcels : Parcels or None
+        Keeps recordings in the processes that are its devices. A driver that has it has `play_parcel`.
     has_callers : bool
         It has the verbs of callers' streams: `wait_on_external`, `signal_external`, `record_on`, `bind_to_caller`,
         `stream_adopt` and `stream_create_in`.
@@ -76,6 +78,8 @@ class Driver:
     records_late : bool
         It has `record_lazy` and `commit`.
     """
+
+    parcels = None
 
     def stream_create(self, device, priority=0):
         """Make a stream of `device`, of a priority that this has; return its number."""
@@ -211,6 +215,10 @@ class Driver:
 
     def queue_captured(self, stream, captured, changes):
         """Put it on a stream by the stream's queue, after changes of all that `Graphs.renew` may change; None: none."""
+        raise NotImplementedError
+
+    def play_parcel(self, stream, run):
+        """Let the process of a stream do its part of a parcel, after the mark that was just put on the stream."""
         raise NotImplementedError
 
     def deliver(self):

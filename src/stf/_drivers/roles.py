@@ -1,4 +1,4 @@
-"""Roles of drivers: what only drivers of devices with kernels, or with graphs, have as ``kernels`` and ``graphs``.
+"""Roles of drivers: what only some have, as ``kernels``, ``graphs`` or ``parcels``.
 
 What is put on a stream is a verb of `Driver`, which a driver around another can count, delay or refuse. What makes,
 looks at and changes functions and graphs stands on no stream, and is here. A driver without it has None.
@@ -49,8 +49,9 @@ class Graphs(Protocol):
     def begin_capture(self, device: int, owner: Any) -> Any:
         """Begin to capture a stream of `device`: an object with its `pointer`; its ``end()`` is what was captured.
 
-        That may be None for nothing. The stream is that of an earlier capture, whose `owner` it was, or else a new one:
-        bodies that may run side by side must not be captured on one stream (see `cuda.graphs.CaptureStream`).
+        That may be None for nothing. ``is_spoilt()`` says whether a call has ended it that cannot be captured. The
+        stream is that of an earlier capture, whose `owner` it was, or else a new one: bodies that may run side by side
+        must not be captured on one stream (see `cuda.graphs.CaptureStream`).
         """
 
     def prepare(self, graph: Any) -> None:
@@ -85,3 +86,25 @@ class Graphs(Protocol):
 
     def statistics(self) -> tuple[int, int, int, int, int]:
         """Return how many executable graphs were made, were updated, and wait to be; their bytes, and the budget."""
+
+
+class Parcels(Protocol):
+    """Recordings that other processes keep; see `_recording.parcels`. Place 0 is this process."""
+
+    def pack(self, nodes: list[Any], bodies: list[Any], trips: list[Any], varying: set[int]) -> Any:
+        """Return a parcel with its `bodies` and `varying`; None if other processes cannot do all of it.
+
+        Each node is (place, the nodes before it, steps). A step is ("call", number of a body), ("copy", target,
+        source) or ("fill", target, the bytes of an element). Memory is (address, strides, shape, bytes of an element,
+        what keeps it). `trips` say how each body travels, and `varying` are those whose arguments are given with each
+        launch. The parcel's ``close()`` lets it be forgotten.
+        """
+
+    def is_whole(self, parcel: Any) -> bool:
+        """Return whether all processes that keep a part of it are there."""
+
+    def prepare(self, parcel: Any, launched: Any, changed: dict[int, Any]) -> Any:
+        """Return a run of a parcel, with the `places` where it has a part; None if it is to be played this time.
+
+        `launched` is a `CarriedLaunch`; `changed` are the trips of bodies that are not as they were packed.
+        """

@@ -225,17 +225,32 @@ class Access:
     @property
     def array(self):
         """This access as an argument of ``ctx.launch_kernel``: a pointer, the extents, and the strides in bytes."""
-        if self.core.token or self.mode == ACCUMULATE:
-            raise TypeError(
-                f"{self!r} has no pointer; give a kernel an access to an array: lX.read(), .write() or .rw()"
-            )
+        must_have_pointer(self)
         return ArrayAccess(self) if self.core.layout.shape else self
+
+    @property
+    def slice(self):
+        """This access as one argument of a kernel: a struct of a pointer, the extents, and the strides in elements."""
+        must_have_pointer(self)
+        return SliceAccess(self)
 
 
 class ArrayAccess(NamedTuple):
     """An access, for which a kernel gets a pointer, the extents, and the strides in bytes."""
 
     access: Any
+
+
+class SliceAccess(NamedTuple):
+    """An access, for which a kernel gets a struct by value: a pointer, the extents, and the strides in elements."""
+
+    access: Any
+
+
+def must_have_pointer(access: Any) -> None:
+    """Raise unless a kernel can get the address of what is accessed."""
+    if access.core.token or access.mode == ACCUMULATE:
+        raise TypeError(f"{access!r} has no pointer; give a kernel an access to an array: lX.read(), .write() or .rw()")
 
 
 def make_access(handle, mode, data_place):

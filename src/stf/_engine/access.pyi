@@ -9,6 +9,9 @@ def drop(engine: Any, item: Any) -> None: ...
 class ArrayAccess(NamedTuple):
     access: Access
 
+class SliceAccess(NamedTuple):
+    access: Access
+
 class Access:
     """How a task uses a data. Made by ``lX.read()`` and its like."""
 
@@ -22,6 +25,8 @@ class Access:
     def op(self) -> Any: ...
     @property
     def array(self) -> Any: ...
+    @property
+    def slice(self) -> SliceAccess: ...
     @property
     def data_id(self) -> int: ...
     @property

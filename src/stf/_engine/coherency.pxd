@@ -14,6 +14,7 @@ from stf._engine.task cimport TaskCore
 
 cdef enum:
     NEVER = -1  # of `Coherency.pauses`: who asks cannot pause
+    AHEAD = -2  # nor may it take what is spared
     SHORT_COPY = 65536  # bytes: its transfer takes less than one lane's wait for another
 
 cdef int LOG_LENGTH

@@ -16,8 +16,8 @@ replica, and so does its allocation; a copy that reads it does not. Where a plan
 the replica goes that is needed last. That is often one which a task used just now, and its memory is free only when
 that task has run: copies would wait for tasks. So what the last four tasks used goes after all others then.
 Left-looking Cholesky with memory for a quarter took 1,619 ms without that, 1,243 with one task spared, 1,107 with two,
-1,056 with four and 1,027 with eight, at 1.03 times the traffic (benchmarks/workloads/out_of_core). A prefetch of the
-next task's data would add nothing: submission is ahead of the device, and the copies are queued already.
+1,056 with four and 1,027 with eight, at 1.03 times the traffic (benchmarks/workloads/out_of_core). Submission is ahead
+of the device there, and copies are queued already. Where the host looks at results, `prefetching` brings the next data.
 
     0  invalid      its content is out of date
     1  shared       another replica is valid too
@@ -347,7 +347,7 @@ class Coherency:
                 raise OutOfMemoryError(shortages.describe(self, pool, nbytes, data))
             self.port.join(slot, freed)
         excess = min(pool.live() + nbytes - pool.limit, pool.leaving_bytes)
-        if excess <= 0 or self.pauses == NEVER:
+        if excess <= 0 or self.pauses < 0:
             return 0
         awaited = EventSet()
         left: cython.longlong = max(excess, pool.leaving_bytes // 2)
@@ -490,7 +490,7 @@ class Coherency:
         while True:
             position: cython.Py_ssize_t = order.first()
             if position == 0:
-                if spared and passed:
+                if spared and passed and self.pauses != AHEAD:
                     spared = 0
                     self.put_back(order, passed)
                     continue

@@ -17,6 +17,7 @@ from stf._engine import (
     invariants,
     outcomes,
     parts,
+    prefetching,
     reductions,
     retiring,
     thread_turns,
@@ -256,6 +257,11 @@ class Engine(EngineState):
         data.next_use = number
         self.coherency.spared = SPARED
         self.coherency.reorder(data.version)
+
+    def prefetch(self, numbers, places, following):
+        """Bring data, by their numbers, to where task `following` of a plan reads them, if memory runs out there."""
+        prefetching.bring(self, numbers, places, following)
+        return 0
 
     def forget_next_uses(self):
         """Know of no next uses any more: eviction goes by last use."""

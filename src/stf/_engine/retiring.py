@@ -357,12 +357,12 @@ def wait_on_user(engine: EngineState, data: Data, producer):
     after which that is there; 0 if there is nothing to wait for.
     """
     place: cython.int = data.home.place
-    if producer is None or place <= 0:
+    if producer is None or (place <= 0 and (engine.root.callers is None or not isinstance(producer, int))):
         return 0
     try:
         return wait_on_producer(
             engine, data, place if engine.place(place).ordinal >= 0 else 1, producer
-        )  # managed: of some device
+        )  # managed and pinned memory: of some device
     except CaptureError:
         return 0
 

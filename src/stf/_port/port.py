@@ -15,6 +15,7 @@ role           class                            a port has it where
 `callers`      `_port.callers.Callers`          there are streams of others; a recording's refuses them
 `readback`     `_port.readback.Readback`        a few bytes of a device can be shown without a task
 `kernels`      `_port.kernels.Kernels`          functions of devices can be found and launched
+`parcels`      `_drivers.roles.Parcels`         devices are other processes, which keep recordings
 =============  ===============================  ==========================================================
 """
 
@@ -28,9 +29,11 @@ class Port:
     ----------
     captured : bool
         All is recorded in a caller's graph: nothing runs yet, and nothing can be waited for.
-    captures, callers, readback, kernels : role or None
+    captures, callers, readback, kernels, parcels : role or None
         What only some backends can do.
     """
+
+    parcels = None
 
     def begin(self, place, waits, kind):
         """Open a slot of `kind` at `place` that starts after `waits`; return its number."""
@@ -109,6 +112,10 @@ class Port:
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         """Launch a kernel on the slot; its arguments are the `nbytes` at the address `block`."""
+        raise NotImplementedError
+
+    def play_parcel(self, slot, run):
+        """Let another process do on the slot what it keeps of a recording; see `_drivers.roles.Parcels`."""
         raise NotImplementedError
 
     def defers(self, slot, captured):

@@ -37,6 +37,10 @@ class RecordingPort(Port):
         """Say how what is captured on a slot is captured for other values of parameters, or other data."""
         raise NotImplementedError
 
+    def is_spoilt(self, slot):
+        """Return whether a body has called what cannot be captured, so that nothing of it is left."""
+        raise NotImplementedError
+
     def drop_capture(self, slot):
         """Forget what a body has put on its stream so far."""
         raise NotImplementedError

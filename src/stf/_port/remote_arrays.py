@@ -10,7 +10,9 @@ import numpy as np
 from stf.errors import PlaceError
 
 SPAN = 1 << 52  # addresses of one worker; those of remote memory are negative
-here = threading.local()  # `worker`: the one whose commands this thread reads
+here = threading.local()  # `worker`: whose commands this thread reads; `stream`: (CUDA stream, GPU) of its body
+REMOTE_GPU = "remote gpu"  # the kind of a place
+array_makers: dict[str, Any] = {}  # by the kind of a remote place: ``make(memory, library)`` is an array there
 
 
 def owner_of(address: int) -> int:
@@ -29,7 +31,7 @@ class RemoteArray:
     It becomes the array when its worker unpickles it; `made` makes another library's of that: (function, name).
     """
 
-    __slots__ = ("address", "dtype", "made", "shape", "strides", "writeable")
+    __slots__ = ("address", "described", "dtype", "made", "shape", "strides", "writeable")
 
     def __init__(
         self, address: int, shape: Any, strides: Any, dtype: np.dtype[Any], writeable: bool, made: Any = None
@@ -40,6 +42,15 @@ class RemoteArray:
         self.dtype = dtype
         self.writeable = writeable
         self.made = made
+        self.described: tuple[Any, ...] | None = None
+
+    def description(self) -> tuple[Any, ...]:
+        """Return the arguments of `array_here`; the dtype as text where that says it all, which is pickled sooner."""
+        if self.described is None:
+            dtype = self.dtype
+            code = dtype.str if dtype.kind in "biufc" and dtype.isbuiltin == 1 and not dtype.metadata else dtype
+            self.described = (self.address, self.shape, self.strides, code, self.writeable, self.made)
+        return self.described
 
     @property
     def ndim(self) -> int:
@@ -82,5 +93,20 @@ class RemoteArray:
 def array_here(address: int, shape: Any, strides: Any, dtype: Any, writeable: bool, made: Any = None) -> Any:
     """Return the array at an address of the worker that this thread reads commands for."""
     array = here.worker.array(address, shape, strides, dtype)
-    array.flags.writeable = writeable or made is not None
+    if type(array) is np.ndarray:
+        array.flags.writeable = writeable or made is not None
     return array if made is None else made[0](array, made[1])
+
+
+class DeviceBlock:
+    """Memory of a GPU, as a worker has it: what libraries make arrays of, in place of a replica."""
+
+    interface = None
+    place = 1
+
+    def __init__(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any, ordinal: int) -> None:
+        self.address, self.owner, self.ordinal = address, owner, ordinal
+        self.shape, self.strides, self.dtype = shape, strides, np.dtype(dtype)
+        self.itemsize = self.dtype.itemsize
+        self.nbytes = int(np.prod(shape, dtype=np.int64)) * self.itemsize
+        self.layout = self

@@ -157,6 +157,48 @@ class Call:
             launch.engine.ran += 1
 
 
+class CarriedLaunch:
+    """A launch of a recording that other processes keep, with its `bodies`: see `parcels`."""
+
+    def __init__(self, launch, bodies, values):
+        self.launch = launch
+        self.bodies = bodies
+        self.values = values
+
+    def trip(self, number):
+        """Return a body of it, as one that travels."""
+        return Call(self.launch, self.bodies[number], self.values)
+
+    def copies(self):
+        """Return what says how its copies went."""
+        return LaunchCopy(self.launch)
+
+    def surroundings(self):
+        """Return the context variables of who launched it; None if there are none."""
+        launch: Launch = self.launch
+        return launch.variables
+
+    def needs(self):
+        """Return the outcomes that its bodies are skipped for, where one of them turns out bad."""
+        launch: Launch = self.launch
+        return launch.inputs or ()
+
+    def group(self):
+        """Return what fails with its bodies."""
+        return self.launch
+
+    def set_out(self):
+        """Say that its bodies are on their way."""
+        launch: Launch = self.launch
+        launch.engine.queued += len(self.bodies)
+        launch.called = True
+
+    def went_well(self, count):
+        """Say that so many of its bodies have ended, and none of these has failed."""
+        launch: Launch = self.launch
+        launch.engine.ran += count
+
+
 class LaunchCopy:
     """A recorded copy between processes, in one launch: if its content gets lost, that fails; see `RemoteCopy`."""
 

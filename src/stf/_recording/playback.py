@@ -67,6 +67,25 @@ class Frame:
             self.open(ends)
         return events
 
+    def carry(self, run):
+        """Let other processes do what they keep, each its part, after what is on the slot; open a slot after it."""
+        port = self.port
+        needs, ends = EventSet(), EventSet()
+        self.engine.gate.enter()
+        try:
+            needs.add(port.end(self.slot))
+            ends.add(needs.items[0])
+            for place in run.places:
+                self.slot = port.begin(place, needs, COMPUTE)
+                try:
+                    port.play_parcel(self.slot, run)
+                finally:
+                    ends.add(port.end(self.slot))
+        finally:
+            self.engine.gate.leave()
+            self.open(ends)
+        return 0
+
     def open(self, events):
         """Open a slot after events; on the port of the task it is the task's."""
         engine = self.engine

@@ -19,7 +19,7 @@ import cython
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
 from stf._engine.failures import Failure, raise_failures
 from stf._engine.queued_bodies import QueuedBody
-from stf._recording import segments
+from stf._recording import parcels, segments
 from stf._recording.device_graphs import outlive
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
@@ -482,12 +482,13 @@ class Routine:
             outlive(self.engine, self.graph)
 
 
-class ClosedFlag:
-    """Whether a recording was closed, for those who must not keep it alive."""
+class Life:
+    """What others know of a recording, who must not keep it alive: whether it was closed, and its `parcels`."""
 
     def __init__(self, description):
         self.description = description
         self.closed = False
+        self.parcels = None
 
 
 @cython.final
@@ -501,7 +502,7 @@ class Recording(Routine):
         self.program = port.program
         self.program.runs_once = scope.runs_once
         self.description = scope.description
-        self.life = ClosedFlag(scope.description)
+        self.life = Life(scope.description)
         self.uses = [use for use in map(use_of, scope.touched) if use is not None]
         self.touched = scope.touched
         self.held = scope.held
@@ -540,7 +541,7 @@ class Recording(Routine):
         """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
         if self.awaited is not None:
             self.run_awaited(frame)
-        elif not self.graph.launch(frame, self):
+        elif not self.graph.launch(frame, self) and not parcels.launch(frame, self):
             piecemeal: cython.bint = self.graph.refusal is not None and self.is_piecemeal(frame)
             frame.play(self.outline if piecemeal else self.program)
 
@@ -590,6 +591,8 @@ class Recording(Routine):
     def give_up(self):
         engine: Engine = self.engine
         self.life.closed = True
+        if self.life.parcels is not None:
+            self.life.parcels.close()
         for part in self.parts:
             part.leave()
         engine.coherency.recordings.pop(id(self), None)

@@ -6,9 +6,10 @@ they are made. So the numbers of the data that each task uses are all that has t
     planned   UseLog.begun(task)      notes the numbers of its data
     run       NextUses.begun(task)    compares them, and tells the engine which task uses each of them next
 
-What the engine is told decides which replica goes when memory runs out, and nothing else. So a program that differs
-from its plan computes the same values. It is followed as far as it is the same; from the first task on that is not,
-eviction goes by last use, as without a plan.
+What the engine is told decides which replica goes when memory runs out, and which data are brought ahead of the next
+task, and nothing else. So a program that differs from its plan computes the same values. It is followed as far as it is
+the same; from the first task on that is not, eviction goes by last use, as without a plan. Looks at results are not
+compared: they use nothing on a device.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import logging
 from array import array
 from typing import Any
+
+from stf._engine.access import AFFINE, READ
 
 __all__ = ["Foreseen", "NextUses", "UseLog"]
 
@@ -36,10 +39,17 @@ class UseLog:
 
     def __init__(self) -> None:
         self.numbers = array("q")  # of the data of all tasks
+        self.places = array("q")  # the memories where tasks read them; -1 for those that they do not read
         self.ends = array("q")  # where the data of each task end in these
 
     def begun(self, task: Any) -> None:
         """Note a task."""
+        if task.kind == "wait":
+            return
+        memory = task.engine.places[task.where].memory
+        for use in task.uses:
+            place = memory if use.place == AFFINE else use.place
+            self.places.append(place if use.mode & READ and not use.core.token else -1)
         self.numbers.extend(use.core.id for use in task.uses)
         self.ends.append(len(self.numbers))
 
@@ -66,7 +76,9 @@ class NextUses:
         self.task = self.start = 0
 
     def begun(self, task: Any) -> None:
-        """Tell the engine when the data of a task are used next."""
+        """Tell the engine when the data of a task are used next, and let it bring those of the task after it."""
+        if task.kind == "wait":
+            return
         if self.task == len(self.planned.ends):
             self.engine.forget_next_uses()  # the plan has no looks at results, for one
             return
@@ -82,6 +94,9 @@ class NextUses:
             for i, use in enumerate(uses, start):
                 self.engine.next_use(use.core, self.following[i])
             self.task, self.start = self.task + 1, end
+            if self.task < len(self.planned.ends):
+                after = slice(end, self.planned.ends[self.task])
+                self.engine.prefetch(self.planned.numbers[after], self.planned.places[after], self.task)
 
     def leave(self, task: Any, reason: str) -> None:
         """Follow the plan no longer."""

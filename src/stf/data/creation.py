@@ -16,7 +16,7 @@ from stf.data.logical_data import LogicalData, new_handle
 from stf.devices.make import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of
-from stf.interop.memory import Memory, c_strides
+from stf.interop.memory import Memory, layout_for
 from stf.places.places import DataPlace
 from stf.places.table import data_place_code, place_of_code, place_of_memory
 from stf.tasks.checks import must_be_open
@@ -115,7 +115,7 @@ def logical_data_empty(
     if kind.hasobject:
         raise TypeError(f"logical data needs plain elements, got dtype {kind} which holds Python objects")
     try:
-        layout = Layout(extents, c_strides(extents, kind), kind, kind.itemsize)
+        layout = layout_for(extents, kind)
     except OverflowError:
         raise OverflowError(
             f"data of shape {extents} and {kind.itemsize} bytes an element are too large for memory"

@@ -16,12 +16,13 @@ from stf._engine import parts as engine_parts
 from stf._engine.access import AFFINE, Access
 from stf.data.logical_data import LogicalData
 from stf.data.pieces import Pieces, kept
-from stf.errors import AccessError, PlaceError
+from stf.errors import AccessError, PlaceError, TaskStateError
+from stf.places.halos import margins_of
 from stf.places.partition import Part, positions_of
 from stf.places.places import CompositePlace, Grid
 from stf.tasks.checks import must_be_open
 
-__all__ = ["DataPart", "PartitionedData", "bring_home", "partitioned", "partitioned_form"]
+__all__ = ["DataPart", "PartitionedData", "Parts", "PartsAccess", "bring_home", "partitioned", "partitioned_form"]
 
 VERBS = {1: "read", 2: "write", 3: "rw"}
 known: weakref.WeakValueDictionary[Any, Pieces] = weakref.WeakValueDictionary()  # by the data that is the whole
@@ -35,8 +36,8 @@ class PartitionedData(LogicalData):
 
     Attributes
     ----------
-    parts : numpy.ndarray
-        The parts (`DataPart`), in the shape of the grid.
+    parts : Parts
+        The parts (`DataPart`), in the shape of the grid: an array of NumPy's, with accesses for `launch`.
     grid : Grid
         The places.
     partition : partition
@@ -60,7 +61,7 @@ class PartitionedData(LogicalData):
     def __init__(self, pieces: Pieces) -> None:
         super().__init__(pieces.whole.core)
         self._pieces = pieces
-        found = np.empty(pieces.grid.dims, object)
+        found = np.empty(pieces.grid.dims, object).view(Parts)
         for k, where in enumerate(positions_of(pieces.grid.dims)):
             found[where] = DataPart(pieces, k, where)
         self._parts = found
@@ -172,6 +173,11 @@ class PartitionedData(LogicalData):
         """
         return self._access("rw", data_place)
 
+    def mapping_on(self, grid: Grid) -> Any:
+        """Return the composite place if the places of a grid see the data there, under one address; else None."""
+        is_seen = "whole" in self._pieces.forms and set(grid.places) <= set(self.grid.places)
+        return self._pieces.place if is_seen else None
+
     def _window_at(self, place: Any) -> LogicalData | None:
         if place != self._pieces.place:
             raise PlaceError(f"{self.core.describe()} lies at {self._pieces.place!r}, got {place!r}; use that")
@@ -232,6 +238,70 @@ class PartitionedData(LogicalData):
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, partitioned over {self.grid.dims} by {self.partition!r}>"
+
+
+class Parts(np.ndarray[Any, Any]):
+    """The parts of partitioned data, in the shape of the grid. Get them from ``lX.parts``.
+
+    An array of NumPy's, whose items are `DataPart`. `read`, `write` and `rw` are accesses to all of them, for
+    `Context.launch`: each place gets its own part.
+
+    Examples
+    --------
+    >>> from stf import con, par
+    >>> grid = stf.exec_place.n_devices(2)
+    >>> with stf.context(devices="cpu:2") as ctx:
+    ...     x = ctx.logical_data(np.zeros(6), data_place=stf.data_place.composite(grid, stf.partition("blocked")))
+    ...     @ctx.launch(par(2, con(2)), x.parts.rw())
+    ...     def add(th, x):
+    ...         for i in range(th.rank(), x.size, th.size()):
+    ...             x[i] += i
+    ...     print(x.numpy())
+    [0. 1. 2. 0. 1. 2.]
+    """
+
+    def read(self, *, halo: Any = None, halo_mode: str = "none") -> PartsAccess:
+        """Return an access to each part that reads, perhaps with a halo; see `DataPart.read`.
+
+        Raises
+        ------
+        TypeError, ValueError, AccessError
+            As of `DataPart.read`.
+        """
+        given: dict[str, Any] = {} if halo is None else {"halo": halo, "halo_mode": halo_mode}
+        return PartsAccess("read", [part.read(**given) for part in self.ravel()], list(self.ravel()))
+
+    def write(self) -> PartsAccess:
+        """Return an access to each part that overwrites; see `DataPart.write`.
+
+        Raises
+        ------
+        AccessError
+            The data are read-only.
+        """
+        return PartsAccess("write", [part.write() for part in self.ravel()], list(self.ravel()))
+
+    def rw(self) -> PartsAccess:
+        """Return an access to each part that reads and writes; see `DataPart.rw`.
+
+        Raises
+        ------
+        AccessError
+            The data are read-only.
+        """
+        return PartsAccess("rw", [part.rw() for part in self.ravel()], list(self.ravel()))
+
+
+class PartsAccess:
+    """An access to each part of some data, for `Context.launch`. Get one from ``lX.parts.read()`` and the like."""
+
+    __slots__ = ("accesses", "parts", "verb")
+
+    def __init__(self, verb: str, accesses: list[Any], parts: list[Any]) -> None:
+        self.verb, self.accesses, self.parts = verb, accesses, parts
+
+    def __repr__(self) -> str:
+        return f"parts.{self.verb}() of {self.parts[0].whole.core.label() if self.parts else 'no parts'}"
 
 
 class DataPart(LogicalData):
@@ -314,6 +384,27 @@ class DataPart(LogicalData):
             )
         handle = self._pieces.padded(self._number, halo, halo_mode)
         return handle.read(self._pieces.homes[self._number])
+
+    def at_indices_of_whole(self, verb: str, halo: tuple[int, ...]) -> Any:
+        """Return an access to the part with a halo, and how its array is seen as one of the whole's shape.
+
+        The second is that shape, and the index of the array's first element in it; or None if the array has that shape,
+        and only what is part or halo may be used. The result is None if there is no such memory.
+        """
+        pieces, k = self._pieces, self._number
+        if pieces.mapping is not None:
+            return getattr(pieces.window_of_indices(k, halo), verb)(pieces.homes[k]), None
+        if self.context.on_cuda:
+            return None
+        starts = tuple(along.start for along in self.region)
+        if not any(halo):
+            return getattr(self, verb)(), (pieces.shape, starts)
+        try:
+            access = self.read(halo=halo)
+        except (AccessError, TaskStateError):  # memory with wider margins is needed, and the part is in use
+            return None
+        before = margins_of(self.region, pieces.shape, halo, "none").before
+        return access, (pieces.shape, tuple(a - b for a, b in zip(starts, before, strict=True)))
 
     def write(self, data_place: Any = None, *, halo: Any = None) -> Any:
         """Return an access that overwrites; see `LogicalData.write`.

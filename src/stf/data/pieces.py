@@ -166,6 +166,15 @@ class Pieces:
         self.forms[key] = Form(handle, Margins(nowhere, nowhere), [], inside)
         return handle
 
+    def window_of_indices(self, k: int, halo: tuple[int, ...]) -> LogicalData:
+        """Return a window of the whole's shape, of which a task may use part k, and a halo around it, alone."""
+        key = "indices", k, halo
+        if key not in self.forms:
+            edges = edges_of(self.boxes, k, self.shape, halo, "none")
+            inside = list(dict.fromkeys([k, *(edge.owner for edge in edges)]))
+            self.window(key, k, tuple(map(range, self.shape)), f"{self.handles[k].name} at indices", inside)
+        return self.forms[key].handle
+
     # -- bringing content together -----------------------------------------------------------------------------
 
     def refresh_whole(self, _: Any, place: int) -> None:

@@ -29,7 +29,7 @@ from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import Memory, view_at
 from stf.places.places import CompositePlace, ReplicatedPlace
-from stf.places.table import place_of_memory
+from stf.places.table import place_of_memory, place_of_producer
 from stf.tasks.checks import must_be_open
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there registers nothing of its own
@@ -612,8 +612,8 @@ def new_data(
         core.write_back = False  # until all is well
         if memory[STREAM] is not None:
             made_at: cython.int = place
-            if engine.place(place).ordinal < 0 and memory[ORDINAL] >= 0:  # managed memory that a device's stream writes
-                made_at = ([one.number for one in engine.places if one.ordinal == memory[ORDINAL]] or [place])[0]
+            if memory[ON_DEVICE] and engine.place(place).ordinal < 0:  # host or managed memory
+                made_at = place_of_producer(context, place, Memory(*memory))
             retiring.wait_on_producer(engine, core, made_at, memory[STREAM])
     finally:
         engine.gate.leave()

@@ -97,9 +97,10 @@ def cuda_names() -> list[str]:
     return [f"cuda:{i} ({cuda.device_name(i)})" for i in range(count)]
 
 
-def cuda_place_of(address: int) -> int:
-    """Return the ordinal of the CUDA device that memory is on."""
-    return int(devices_module().ordinal_of(address))
+def cuda_memory_at(address: int) -> tuple[str, int]:
+    """Return what memory an address is in, "device", "managed", "host" or "", and the ordinal of its device or -1."""
+    kind, ordinal = devices_module().memory_at(address)
+    return str(kind), int(ordinal)
 
 
 @functools.cache
@@ -255,11 +256,11 @@ def make_transport(cluster: Cluster, count: int) -> Any:
     if cluster.engine == "ray":
         from stf._drivers.remote.ray_actors import RayActors
 
-        return RayActors(count, cluster.threads, dict(cluster.environment))
+        return RayActors(count, cluster.threads, dict(cluster.environment), cluster.gpus is True)
     if cluster.engine == "dask":
         from stf._drivers.remote.dask_actors import DaskActors
 
-        return DaskActors(cluster.client, cluster.workers, cluster.threads)
+        return DaskActors(cluster.client, cluster.workers, cluster.threads, cluster.gpus)
     from stf._drivers.remote.loopback import Loopback
 
-    return Loopback(count, cluster.threads, config.hostile)
+    return Loopback(count, cluster.threads, config.hostile, cluster.gpus is True)

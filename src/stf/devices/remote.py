@@ -15,6 +15,7 @@ def remote(
     workers: Any = None,
     *,
     threads: int = 1,
+    gpus: bool | str = "auto",
     batch: int = 64,
     batch_s: float = 1e-3,
 ) -> DeviceSpec:
@@ -28,6 +29,9 @@ def remote(
         Addresses of workers; all that the cluster has now by default.
     threads : int
         Bodies that run at a time on each worker.
+    gpus : bool or "auto"
+        Whether each worker's device is its first GPU. "auto": where its process was given GPUs by
+        ``CUDA_VISIBLE_DEVICES``, as by dask-cuda.
     batch : int
         So many commands are sent to a worker at once.
     batch_s : float
@@ -41,9 +45,11 @@ def remote(
     Raises
     ------
     PlaceError
-        The cluster has no worker, or not all of `workers`.
+        The cluster has no worker, or not all of `workers`. When a context is opened: a worker has no GPU.
     TypeError
         `client` is no client of Dask's.
+    ValueError
+        `gpus` is neither a bool nor "auto".
 
     Examples
     --------
@@ -57,6 +63,8 @@ def remote(
     """
     if not hasattr(client, "scheduler_info"):
         raise TypeError(f"client is a distributed.Client, got {type(client).__name__}; for Ray use devices='ray:8'")
+    if gpus not in (True, False, "auto"):
+        raise ValueError(f"gpus is True, False or 'auto', got {gpus!r}")
     there = list(client.scheduler_info(n_workers=-1)["workers"])
     chosen = there if workers is None else list(workers)
     missing = [each for each in chosen if each not in there]
@@ -65,5 +73,5 @@ def remote(
         raise PlaceError(
             f"the Dask cluster has {what}; it has {', '.join(there) or 'none'}: client.wait_for_workers(n)"
         )
-    cluster = Cluster("dask", client, tuple(chosen), threads, batch, batch_s)
+    cluster = Cluster("dask", client, tuple(chosen), threads, batch, batch_s, gpus=gpus)
     return DeviceSpec("remote", len(chosen), False, cluster=cluster)

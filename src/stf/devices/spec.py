@@ -49,6 +49,8 @@ class Cluster:
         So many commands are sent at once, or those that have waited for so long.
     environment : tuple of (str, object)
         The ``runtime_env`` of Ray's actors.
+    gpus : bool or "auto"
+        Whether each worker uses a GPU; "auto": those whose process was given one.
     """
 
     engine: str
@@ -58,6 +60,7 @@ class Cluster:
     batch: int = 64
     batch_s: float = 1e-3
     environment: tuple[tuple[str, Any], ...] = ()
+    gpus: bool | str = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class DeviceSpec:
         if self.driver == "sim":
             return f"sim:{self.count}x{self.kind}"
         if self.driver == "remote":
-            return f"{self.cluster.engine}:{self.count}"
+            return f"{self.cluster.engine}:{self.count}{'xgpu' if self.cluster.gpus is True else ''}"
         if self.driver == "cuda":
             return f"cuda:{','.join(map(str, self.numbers))}"
         return "cpu" if self.shares_host else f"cpu:{self.count}"
@@ -223,15 +226,16 @@ def simulated(text: str, source: str = "devices", kinds: Collection[str] = KINDS
 
 
 def remote(text: str, source: str = "devices") -> DeviceSpec | None:
-    """Return the workers that ``"ray:8"``, or ``"loopback:2"`` for tests, means; None for other text."""
-    match = re.fullmatch(r"(loopback|ray):(\d+)", text)
+    """Return the workers that ``"ray:8"``, or ``"ray:4xgpu"`` means, or ``"loopback:2"`` for tests; else None."""
+    match = re.fullmatch(r"(loopback|ray):(\d+)(xgpu)?", text)
     if match is None:
         return None
     count = int(match.group(2))
     if not 1 <= count <= MOST_EMULATED:
         raise ValueError(f"{source} has 1 to {MOST_EMULATED} remote workers, got {count}")
-    engine = match.group(1)
-    return DeviceSpec("remote", count, False, cluster=Cluster(engine, threads=2 if engine == "loopback" else 1))
+    engine, gpus = match.group(1), match.group(3) is not None
+    cluster = Cluster(engine, threads=2 if engine == "loopback" and not gpus else 1, gpus=gpus)
+    return DeviceSpec("remote", count, False, cluster=cluster)
 
 
 def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:

@@ -147,16 +147,24 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     [18. 18.]
     steps: 1 recordings, 1 signatures known
     """
+    names = names_of_static(static)
+    if fn is None:
+        return functools.partial(replay, static=names)
+    return ReplayFunction(fn, names)
+
+
+def names_of_static(static: Any) -> tuple[str, ...]:
+    """Return the names that `static` lists, or is."""
     names = (static,) if isinstance(static, str) else static if isinstance(static, Iterable) else (static,)
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"static= is a list of the names of parameters, got {static!r}")
-    if fn is None:
-        return functools.partial(replay, static=tuple(names))
-    return ReplayFunction(fn, tuple(names))
+    return tuple(names)
 
 
 class ReplayFunction(ReplayCore, Generic[_P, _R]):
     """A function whose calls are recorded and replayed; made by `replay`."""
+
+    _decorator = "stf.replay"
 
     if TYPE_CHECKING:
 
@@ -164,8 +172,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def __init__(self, fn: Callable[_P, _R], static: tuple[str, ...]) -> None:
         if not callable(fn):
-            raise TypeError(f"stf.replay decorates a function, got {type(fn).__name__}")
-        arguments.refuse_generator("@stf.replay", fn)
+            raise TypeError(f"{self._decorator} decorates a function, got {type(fn).__name__}")
+        arguments.refuse_generator(f"@{self._decorator}", fn)
         super().__init__()
         functools.update_wrapper(self, fn)
         self._fn = fn
@@ -748,7 +756,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         return lines_html(self.explain())
 
     def __repr__(self) -> str:
-        return f"<stf.replay {self._name}>"
+        return f"<{self._decorator} {self._name}>"
 
 
 def cell_name(variable: Variable) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._port.remote_arrays import RemoteArray
+from stf._port.remote_arrays import REMOTE_GPU, RemoteArray, array_makers
 from stf.interop import arrays, current, jax_arrays, tensors
 from stf.interop.cupy_arrays import CuPy
 from stf.interop.current import Borrowed
@@ -41,7 +41,8 @@ def from_numpy(array: Any, lib: str) -> Any:
     if type(array) is UnknownArray:
         return array
     if type(array) is RemoteArray:
-        return RemoteArray(array.address, array.shape, array.strides, array.dtype, True, (from_numpy, lib))
+        make = from_numpy if array.made is None else array.made[0]
+        return RemoteArray(array.address, array.shape, array.strides, array.dtype, True, (make, lib))
     return library_named(lib).over(array)
 
 
@@ -71,6 +72,16 @@ def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = Fals
     if library.keeps_arrays:
         views[key] = found
     return found
+
+
+def array_of_block(block: Any, library: str) -> Any:
+    """Return the array of memory of this worker's GPU in a library."""
+    if block.layout.interface is not None:
+        return block.layout.interface.view(block.instance)
+    return library_named(library).on_device(block, block.ordinal, False)
+
+
+array_makers[REMOTE_GPU] = array_of_block
 
 
 class DeviceFill:

@@ -54,6 +54,12 @@ cdef class HostUse(Borrowed):
     cdef list ordinals
     cdef object device
 
+@cython.no_gc
+cdef class HostStream(Borrowed):
+    cdef object inner
+    cdef object lent
+    cdef readonly object address
+
 cdef bint refuses_cuda
 cdef Borrowed innermost
 cdef Borrowed latest

@@ -342,6 +342,35 @@ class HostUse(Borrowed):
         return 0
 
 
+@cython.no_gc
+@cython.cclass
+class HostStream(Borrowed):
+    """A CUDA stream that a with-block on the host has for its callbacks; `inner` is what it borrowed before, or None.
+
+    Nobody else waits for what is on the stream, so it is waited for at the end, when `lent` takes it back.
+    """
+
+    def __init__(self, inner, lent):
+        self.inner, self.lent = inner, lent
+        self.address = lent.address
+        self.ordinal = lent.ordinal
+        self.thread = this_thread()
+
+    def is_current(self):
+        return True
+
+    def return_streams(self):
+        inner, lent = self.inner, self.lent
+        self.inner = self.lent = None
+        try:
+            if lent is not None:
+                lent.give_back()
+        finally:
+            if inner is not None:
+                cython.cast(Borrowed, inner).return_streams()
+        return 0
+
+
 def wait_for_current_streams(ordinal):
     """Wait for the current streams of the array libraries on a device."""
     with on_device(ordinal):

@@ -3,6 +3,12 @@
 A body gets a copy of each array, made when it runs, and returns what it writes. JAX runs on streams of its own and
 keeps what it has seen of an array, so memory that later tasks change must not be shared with it. The copy is ordered
 between the task's stream and JAX's by events; nobody waits.
+
+Such a body is never captured. A stream that is captured takes JAX's stream along by these events, and JAX would not
+know it: it asks events of the capture whether memory is free, and no launch would compute anew what it keeps. So the
+copy raises, and the body runs between graphs in the call of each launch. It may also run in a thread of its device,
+when its task has ended. So a result is copied on the stream itself, as kernels of other libraries are put there, and
+not by the engine, which would put the copy behind the end of the task.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from stf._port.replicas import Layout, Replica
+from stf.devices.make import cuda_blocks
 from stf.interop import cuda_arrays, dlpack
 from stf.interop.dlpack_arrays import describe_dlpack
 from stf.interop.libraries import Describer, Library, import_library
@@ -66,25 +72,43 @@ class JaxCopy:
 
     Parameters
     ----------
-    task : TaskCore
-        The open task.
     replica : Replica
         Where the content is, and where a result goes.
     memory : numpy.ndarray or DeviceMemory
         The content.
+    port : Port, optional
+        What keeps a result until it is copied; for memory of a device.
+    slot : int, optional
+        The slot of the body there.
     """
 
-    def __init__(self, task: Any, replica: Any, memory: Any) -> None:
-        self.task = task
+    def __init__(self, replica: Any, memory: Any, port: Any = None, slot: int = -1) -> None:
         self.replica = replica
         self.memory = memory
+        self.port = port
+        self.slot = slot
         self.given: Any = None
+
+    def at(self, port: Any, slot: int, stream: int) -> JaxCopy:
+        """Return the same for one launch of a recording, whose body runs on a slot and a stream of the launch."""
+        if isinstance(self.memory, np.ndarray):
+            return self
+        memory = cuda_arrays.DeviceMemory(self.replica, self.memory.device, stream)
+        return JaxCopy(self.replica, memory, port, slot)
+
+    def of(self, replica: Any) -> JaxCopy:
+        """Return the same for other data, in place of those that were recorded."""
+        if isinstance(self.memory, np.ndarray):
+            return JaxCopy(replica, numpy_view(replica, True))
+        memory = cuda_arrays.DeviceMemory(replica, self.memory.device, self.memory.stream)
+        return JaxCopy(replica, memory, self.port, self.slot)
 
     def __call__(self) -> Any:
         """Return the copy, as a JAX array."""
         if isinstance(self.memory, np.ndarray):
             self.given = array_of(self.memory)
         else:
+            must_not_capture(self.memory.stream)
             self.given = copy_of_device(self.memory)
         return self.given
 
@@ -117,10 +141,27 @@ class JaxCopy:
                 f"JAX made {value.dtype} of {self.replica.layout.dtype}{hint_of(self.replica.layout.dtype)}"
             )
         found = dlpack.described(dlpack.export(value, stream=self.memory.stream))
-        layout = Layout(found.shape, found.strides, found.dtype, found.dtype.itemsize)
-        source: Any = Replica(None, self.replica.place, layout)
-        source.address, source.owner = found.address, (value, found.capsule)
-        self.task.put_copy(self.replica, source)
+        copy_on_stream(self.memory.stream, self.replica, found)
+        self.port.keep_alive(self.slot, (value, found.capsule))
+
+
+def must_not_capture(stream: int) -> None:
+    """Raise NotImplementedError if a stream is captured."""
+    from cuda.bindings import driver
+
+    code, status = driver.cuStreamIsCapturing(stream)
+    if code or status != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
+        raise NotImplementedError(
+            "JAX computes on streams of its own, which no graph sees, and the task's stream is capturing"
+        )
+
+
+def copy_on_stream(stream: int, target: Any, source: dlpack.Described) -> None:
+    """Copy into a replica of a device, behind what is on one of the device's streams."""
+    layout = target.layout
+    there, here = (target.address, layout.strides), (source.address, source.strides)
+    with cuda_arrays.context_of(stream):
+        cuda_blocks().copy_array(stream, *there, *here, layout.shape, layout.itemsize)
 
 
 def array_of(memory: Any) -> Any:
@@ -163,9 +204,10 @@ def library() -> Any:
     return import_library("jax")
 
 
-def jax_copy(task: Any, replica: Any, ordinal: int) -> JaxCopy:
+def jax_copy(replica: Any, ordinal: int, stream: int | None = None, port: Any = None, slot: int = -1) -> JaxCopy:
     """Return what the body of an open task is to get of a replica; `ordinal` is -1 for one in the host's memory."""
     library()  # where it is missing, the call says so, not the body
     if ordinal < 0:
-        return JaxCopy(task, replica, numpy_view(replica, True))
-    return JaxCopy(task, replica, cuda_arrays.device_memory(replica, ordinal, task.stream_ptr()))
+        return JaxCopy(replica, numpy_view(replica, True))
+    memory = cuda_arrays.DeviceMemory(replica, (dlpack.CUDA, ordinal), stream)  # its own: other tasks have others
+    return JaxCopy(replica, memory, port, slot)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf._port.remote_arrays import RemoteArray
+from stf._port.remote_arrays import RemoteArray, array_makers
+from stf._port.replicas import Layout
 from stf.errors import PlaceError
 from stf.interop.unknown_arrays import view_without_values
 
@@ -73,7 +74,9 @@ def numpy_view(replica: Any, writeable: bool) -> Any:
                 view = view.view()
                 view.flags.writeable = False
         elif replica.address < 0:
-            view = RemoteArray(replica.address, layout.shape, layout.strides, layout.dtype, writeable)
+            make = array_makers.get(replica.data.engine.places[replica.place].kind)
+            made = None if make is None else (make, "cupy")
+            view = RemoteArray(replica.address, layout.shape, layout.strides, layout.dtype, writeable, made)
         elif (given := replica.data.engine.root.values) is not None:
             view = view_without_values(replica, given)
         else:
@@ -89,6 +92,12 @@ def c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(n, 1)
     return tuple(reversed(strides))
+
+
+def layout_for(shape: tuple[int, ...], dtype: np.dtype[Any] | None) -> Layout:
+    """Return the layout of new data, in C order."""
+    kind = np.dtype(np.float64) if dtype is None else dtype
+    return Layout(shape, c_strides(shape, kind), kind, kind.itemsize)
 
 
 def must_have_cuda(obj: Any, on_cuda: bool) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import cython
 import numpy as np
 
-from stf._engine.access import ArrayAccess
+from stf._engine.access import ArrayAccess, SliceAccess
 from stf.errors import PlaceError
 from stf.kernels import kernel_handles as foreign
 
@@ -23,6 +23,8 @@ MEMREF_FIELDS = 3  # of one of numba-cuda-mlir, whose strides are elements
 BLOCK_BYTES = 32764  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 TWO_63, TWO_64 = 1 << 63, 1 << 64
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
+DOUBLE: object = np.float64
+INTEGER: object = np.int64
 
 
 class Kernel:
@@ -68,8 +70,17 @@ class Kernel:
 
         They are (meminfo, parent, number of items, item size, data, *shape, *strides), each of 8 bytes (numba-cuda,
         ``_Kernel._prepare_args``). With numba-cuda-mlir they are (allocated, data, offset, *shape, *strides), a memref
-        of MLIR's, whose strides are elements.
+        of MLIR's, whose strides are elements. Other data that lie alike have the same.
         """
+        known: Layout = self.layouts[index]
+        if (
+            known is not None
+            and known.shape == layout.shape
+            and known.strides == layout.strides
+            and known.itemsize == layout.itemsize
+        ):
+            self.layouts[index] = layout
+            return self.images[index]
         unit = layout.itemsize if self.fields == MEMREF_FIELDS else 1
         if [stride for stride in layout.strides if stride % unit]:
             refuse_argument(self, index, access, "an array whose strides are whole elements")
@@ -172,6 +183,8 @@ def put_number(kernel, index, value, block):
 
 def put_value(kernel: Kernel, index, value, block: LaunchBlock):
     """Pack a value that is no access."""
+    if type(value) is DOUBLE and cython.cast(cython.int, kernel.sizes[index]) == 8:
+        return block.put_double(kernel.offsets[index], value)
     if isinstance(value, int) and not isinstance(value, bool):
         return put_number(kernel, index, int(value), block)
     if isinstance(value, float) and not isinstance(value, np.generic):
@@ -186,9 +199,10 @@ def refuse_argument(kernel: Kernel, index, value, wanted):
 def put_described_value(kernel: Kernel, position, value, block: LaunchBlock):
     """Pack a number as the type that the kernel was compiled for: as Numba does, a float becomes no integer."""
     code: cython.int = kernel.codes[position]
-    if code == AS_DOUBLE and type(value) is float:
+    kind: type = type(value)
+    if code == AS_DOUBLE and (kind is float or kind is DOUBLE):
         return block.put_double(kernel.offsets[position], value)
-    if code == AS_INTEGER and type(value) is int:
+    if code == AS_INTEGER and (kind is int or kind is INTEGER):
         try:
             return block.put_integer(kernel.offsets[position], 8, value)
         except OverflowError:  # which the rest says with the parameter's name
@@ -235,10 +249,10 @@ def described_value(value):
 def raw_value(kernel: Kernel, index, value):
     """Return the bytes of a value that is no Python int or float."""
     size = kernel.sizes[index]
-    if isinstance(value, (bool, np.bool_)):
-        raw = bytes([bool(value)])
-    elif isinstance(value, np.generic):
+    if isinstance(value, np.generic):
         raw = value.tobytes()
+    elif isinstance(value, bool):
+        raw = bytes([value])
     elif isinstance(value, np.ndarray):  # by value, where it cannot be meant for a pointer
         raw = value.tobytes() if size != POINTER_BYTES or value.ndim == 0 or value.dtype.names else b""
     elif isinstance(value, (bytes, ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array)):
@@ -270,6 +284,11 @@ def refuse(kernel: Kernel, index, value):
         raise TypeError(
             f"parameter {index} of kernel '{kernel.name}' is {size} bytes, which is no pointer, got {value!r}; are "
             "the arguments in the order of the parameters?"
+        )
+    if isinstance(value, SliceAccess):
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as a slice, which its library does not "
+            "know; pass the access itself"
         )
     if isinstance(value, ArrayAccess):
         raise TypeError(
@@ -308,8 +327,29 @@ def refuse_gaps(kernel: Kernel, index, args, layout: Layout):
     access: Access = args[index]
     raise ValueError(
         f"parameter {index} of kernel '{kernel.name}' is a pointer, and {access.core.describe()} lies with gaps "
-        "there; register a packed array, or pass pointer, extents and strides: lX.read().array"
+        "there; register a packed array, or pass pointer, extents and strides: lX.read().array, or .slice as a struct"
     )
+
+
+def slice_image(kernel: Kernel, index, access, layout: Layout):
+    """Return the struct that a slice is for a kernel, but for its address: words of 8 bytes.
+
+    They are a pointer, the extents, and the strides in elements, in the order of the axes.
+    """
+    ndim, itemsize = len(layout.shape), layout.itemsize
+    nbytes = 8 * (1 + 2 * ndim)
+    if kernel.sizes[index] != nbytes:
+        raise TypeError(
+            f"parameter {index} of kernel '{kernel.name}' is {kernel.sizes[index]} bytes, and {access!r} as a slice of "
+            f"{ndim} axes is {nbytes}: a pointer, {ndim} extents and {ndim} strides of 8 bytes each"
+        )
+    if any([stride % itemsize for stride in layout.strides]):
+        raise ValueError(
+            f"parameter {index} of kernel '{kernel.name}' is a slice, and the strides of {access.core.describe()} are "
+            f"no whole elements there, got {layout.strides} bytes; pass pointer, extents and strides: lX.read().array"
+        )
+    words = [0, *layout.shape, *[stride // itemsize for stride in layout.strides]]
+    return b"".join([word.to_bytes(8, "little", signed=True) for word in words])
 
 
 def integer_of(kernel, index, value, size):

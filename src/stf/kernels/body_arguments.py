@@ -179,13 +179,13 @@ def is_known(value: Any) -> bool:
     return not isinstance(value, dict | list | set)
 
 
-def expected(item: Any) -> Any:
-    """Return the type of the array that a body will get."""
+def expected(item: Any, whole: tuple[int, ...] | None = None) -> Any:
+    """Return the type of the array that a body will get, perhaps seen as an array of the shape `whole`."""
     access = accessed(item)
     layout = access.data.core.layout
     if layout.interface is not None:
         raise TypeError(f"parallel_for takes arrays, and {access.data.core.describe()} is none; pass its arrays")
-    shape, itemsize = layout.shape, layout.itemsize
+    shape, itemsize = whole or layout.shape, layout.itemsize
     orders = {"C": reversed(range(len(shape))), "F": iter(range(len(shape)))}
     for order, axes in orders.items():
         step, fits = itemsize, True

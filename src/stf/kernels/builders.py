@@ -7,13 +7,15 @@ import types
 import cython
 
 from stf._engine.task import make_access_like
+from stf._port.remote_arrays import REMOTE_GPU
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
+from stf.errors import PlaceError
 from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
-from stf.kernels.owned_parts import loops_over_parts
+from stf.kernels.owned_parts import loops_beyond_parts, loops_over_parts
 from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
@@ -90,6 +92,11 @@ class KernelBuilder:
                 if found is not None:  # else it is compiled first, for a place that is chosen now
                     return hold(self.task, HeldKernel(found[0], self.arguments, found[1]))
             settle(self.task)
+        if self.task.engine.place(self.task.where).kind == REMOTE_GPU:
+            raise PlaceError(
+                f"{self.construct.what} runs on no GPU of another process yet, and {self.task.place_name} is one; "
+                "write a task function (@stf.task) with arrays of CuPy, torch or Numba, or name exec_place.host()"
+            )
         if submit_planned(self.task, body, self.over, self.arguments, self.extra):
             return 0
         task, code = self.task, body.__code__
@@ -129,7 +136,7 @@ class KernelBuilder:
 
     def on_each_part(self, body):
         """Return a builder for each part of partitioned data, which all run beside each other; None for other loops."""
-        loops = loops_over_parts(self, body)
+        loops = loops_over_parts(self, body) or loops_beyond_parts(self, body)
         if loops is None:
             return None
         found: list = []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf._engine.access import Access
+from stf._engine.access import MODE_NAMES, Access, ArrayAccess, SliceAccess
 from stf.errors import ContextClosedError, PlaceError
 from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import ARRAY_FIELDS, MEMREF_FIELDS, Kernel, is_of_kind
@@ -131,12 +131,11 @@ def flavour_of(thing: Any) -> str:
 
 def context_of(args: tuple[Any, ...], brought: BroughtKernel) -> Any:
     """Return the context comes from the data."""
-    for argument in args:
-        if isinstance(argument, Access):
-            context = argument.data.core.engine.context()
-            if context is None:
-                raise ContextClosedError(f"the context of {argument.data!r} is gone; keep a reference to it")
-            return context
+    for access in accesses_among(args):
+        context = access.data.core.engine.context()
+        if context is None:
+            raise ContextClosedError(f"the context of {access.data!r} is gone; keep a reference to it")
+        return context
     raise TypeError(f"{brought!r} was called without an access, so its context is unknown; pass lX.read() or lX.rw()")
 
 
@@ -151,7 +150,8 @@ def chosen_for(context: Any, accesses: tuple[Access, ...], name: str) -> Any:
 
 def accesses_among(args: tuple[Any, ...]) -> tuple[Access, ...]:
     """Return the accesses among the arguments of a launch."""
-    return tuple(value for value in args if isinstance(value, Access))
+    found = [value.access if isinstance(value, (ArrayAccess, SliceAccess)) else value for value in args]
+    return tuple(value for value in found if isinstance(value, Access))
 
 
 def where_of(context: Any, brought: BroughtKernel, place: Any) -> int:
@@ -369,6 +369,38 @@ def launch_tile(function: Any, grid: Any, values: list[Any], named: dict[str, An
 LAUNCHED_BY_THEIR_OWN = {"triton": (launch_triton, "torch"), "tile": (launch_tile, "cupy")}  # and whose arrays they get
 
 
+def must_survive_tuning(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """Raise TypeError if Triton's autotuner would change data that a launch reads and writes.
+
+    It runs the kernel many times for each configuration, on the arrays of the first launch. Without `restore_value`,
+    a kernel that adds to an array adds as often.
+
+    Parameters
+    ----------
+    function : Triton function
+    args : tuple
+        Without tokens.
+    options : dict
+        The same.
+    """
+    while not hasattr(function, "configs"):  # heuristics may be around it
+        function = getattr(function, "fn", None)
+        if function is None:
+            return
+    configs = function.configs
+    prepares = getattr(function, "user_defined_pre_hook", False) or any(getattr(c, "pre_hook", None) for c in configs)
+    if len(configs) < 2 or prepares:
+        return
+    kept = {*getattr(function, "restore_value", ()), *getattr(function, "reset_to_zero", ())}
+    names = [*function.arg_names[: len(args)], *options]
+    for name, value in zip(names, (*args, *options.values()), strict=False):
+        if isinstance(value, Access) and MODE_NAMES[value.mode] not in ("read", "write") and name not in kept:
+            raise TypeError(
+                f"kernel '{foreign.name_of(function)}' is autotuned, so Triton runs it many times before its first "
+                f"launch, and '{name}' is read and written; add restore_value=['{name}'] to triton.autotune"
+            )
+
+
 def is_token(value: Any) -> bool:
     """Return whether it is an access of a token."""
     return isinstance(value, Access) and bool(value.data.core.token)
@@ -382,9 +414,15 @@ def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...]
     for extent in grid if isinstance(grid, tuple) else (grid,):
         if isinstance(extent, Param):
             extent.refuse()
+    if any(isinstance(value, (ArrayAccess, SliceAccess)) for value in (*args, *options.values())):
+        raise TypeError(
+            f"{configured.brought!r} takes arrays of its library; pass the accesses, without .array or .slice"
+        )
     accesses = accesses_among((*args, *options.values()))
     args = tuple(value for value in args if not is_token(value))  # which bring no argument
     options = {name: value for name, value in options.items() if not is_token(value)}
+    if configured.brought.flavour == "triton":
+        must_survive_tuning(configured.brought.thing, args, options)
     given = [*args, *options.values()]
     arrays = [position for position, value in enumerate(given) if isinstance(value, Access)]
     place = [] if configured.place is None else [configured.place]

@@ -19,7 +19,7 @@ from stf.kernels.body_arguments import BodySignature, default_of, must_be_real
 from stf.kernels.captured import NotKeptError, code_key, text_of, value_key
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
-from stf.kernels.compile.reduced_arrays import whole_of
+from stf.kernels.compile.reduced_arrays import atomic_of, whole_of
 from stf.kernels.kernel_handles import KernelSource
 from stf.kernels.loops import Key, callable_copy, scope_of_nest, with_body
 from stf.kernels.nest import ArrayType, Contribution, KernelArgument, LoopNest
@@ -123,12 +123,23 @@ def kernel_for(
         found = kernel_of(lambda capability: compile_cpp(text, capability, CPP_OPTIONS), parameters, symbol)
     else:
         text = ElementWriter(nest, rows, variables, len(arrays) - len(nest.results), arguments).written()
-        scope = scope_of_nest(nest, body, signature.captured, device_function, True)
-        scope |= scope_for(arguments, nest.results) | ({"_stf_whole": whole_of(True)} if nest.reduced else {})
+        scope = scope_of_body(signature, nest) | scope_for(arguments, nest.results)
         kernel = with_body(text, f"<kernel of {body.__name__}>", body, signature.captured, scope)
         found = described(kernel, parameters, symbol, (text, key))
     known[key] = found
     return found
+
+
+def scope_of_body(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
+    """Return the global variables of a body on a GPU, and what converts between them and the loops."""
+    scope = scope_of_nest(nest, signature.body, signature.captured, device_function, True)
+    if nest.reduced:
+        scope["_stf_whole"] = whole_of(True)
+    for i, _ in nest.private:
+        op, dtype = signature.parameters[i].op, signature.parameters[i].access.data.core.layout.dtype
+        scope |= {f"_stf_kind{i}": dtype, f"_stf_zero{i}": dtype.type(op.neutral(dtype))}
+        scope[f"_stf_atomic{i}"] = atomic_of(nest.kinds[i])
+    return scope
 
 
 def scope_for(arguments: list[KernelArgument], results: Sequence[Contribution] = ()) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._engine.access import DataHandle
+from stf.interop.memory import layout_for
 from stf.kernels import gpu_loops
 from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import BodySignature, accessed, expected, is_returned, kind_of
@@ -40,6 +42,8 @@ MOST_X, MOST_YZ = (1 << 31) - 1, 65535  # blocks along an axis of a grid
 MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape alone
 HALF = BLOCK // 2  # threads, where more of them run at once: of kernels with many registers
 ROWS, LARGE = 4, 1 << 22  # elements of a thread along the last axis but one, in boxes of so many elements
+MOST_PRIVATE = 16384  # bytes of arrays of which each block has copies
+OFTEN = 4  # elements of a block that contribute for each that it combines in the end
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
 
@@ -119,6 +123,9 @@ class GpuLaunches:
         self.combine = combine
         self.neutral = neutral
         self.numbers = values_of(inputs.arguments)
+        self.layouts = [layout_for(shape, dtype) for shape, dtype, _ in scratch]
+        self.shapes = [Config(grid, block, 0) for grid, block, _ in launches]
+        self.blocks = sum(launch.blocks for launch in launches)
 
     def planned(self, plan: LaunchPlan, arguments: tuple[Any, ...]) -> LaunchPlan:
         """Return the plan, which says the launch if that is all that the task does."""
@@ -126,31 +133,36 @@ class GpuLaunches:
             return plan
         if any(isinstance(item, Reduction) or item.data.core.token for item in arguments):
             return plan
-        grid, block, bounds = self.launches[0]
-        return plan.launches(self.kernel, Config(grid, block, 0), tuple(bounds), self.constants)
+        return plan.launches(self.kernel, self.shapes[0], tuple(self.launches[0].bounds), self.constants)
 
     def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
         """Submit a task of several launches, with these numbers of the body's."""
-        context = task.context
-        returned = [item.access for item in items if is_returned(item)]
         held = [handle.read() for handle in self.held]
-        accesses = [*[accessed(item) for item in items if not is_returned(item)], *held]
-        scratch = [context.logical_data_empty(shape, dtype).write() for shape, dtype, _ in self.scratch]
-        for access in (*held, *scratch):
-            task.add_deps(access)
+        accesses: list[Any] = []
+        returned: list[Any] = []
+        overwritten: list[Reduction] = []
+        for item in items:
+            if is_returned(item):
+                returned.append(item.access)
+                continue
+            accesses.append(accessed(item))
+            if isinstance(item, Reduction) and not item.accumulates:
+                overwritten.append(item)
+        scratch = [DataHandle(task.engine.new_data(layout)).write() for layout in self.layouts]
+        if held or scratch:
+            task.add_deps(*held, *scratch)
         with KernelTask(task) as chain:
-            for item in items:
-                if isinstance(item, Reduction) and not item.accumulates and not is_returned(item):
-                    dtype = item.access.data.core.layout.dtype
-                    fill(chain, item.access, item.op.neutral(dtype), context, "a reduction")
+            for item in overwritten:
+                dtype = item.access.data.core.layout.dtype
+                fill(chain, item.access, item.op.neutral(dtype), task.context, "a reduction")
             for access, (_, _, is_zero) in zip(scratch, self.scratch, strict=True):
                 if is_zero:
-                    fill(chain, access, 0, context, "a barrier")
-            for grid, block, bounds in self.launches:
-                chain.launch(self.kernel, grid, block, (*bounds, *accesses, *scratch, *numbers, *self.constants))
+                    fill(chain, access, 0, task.context, "a barrier")
+            given = (*accesses, *held, *scratch, *numbers, *self.constants)
+            for shape, (_, _, bounds) in zip(self.shapes, self.launches, strict=True):
+                chain.put(self.kernel, shape, (*bounds, *given))
             if returned:
-                blocks = sum(launch.blocks for launch in self.launches)
-                chain.launch(self.combine, 1, BLOCK, (blocks, *scratch, *returned, *self.neutral))
+                chain.put(self.combine, Config(1, BLOCK, 0), (self.blocks, *scratch, *returned, *self.neutral))
 
 
 def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaunches:
@@ -169,7 +181,9 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
     neutral = [argument(f"_stf_neutral{i}", result.neutral, where) for i, result in enumerate(results)]
     boxes = [box for box in space.part.boxes() if all(map(len, box))] or [(range(0),) * len(space.part)]
     nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates, space.randoms)
-    rows = rows_of(boxes, bool(results))
+    if signature.in_cpp is None:
+        nest = nest._replace(private=private_in(signature, boxes))
+    rows = rows_of(boxes, bool(results or nest.private))
     launches = launches_over(boxes, nest, rows)
     rows = 0 if is_at_limit(launches) else rows
     partials = [result.partials for result in results]
@@ -210,6 +224,25 @@ def axes_of(boxes: list[tuple[range, ...]]) -> tuple[Axis, ...]:
     known = KNOWN_STARTS if len(boxes) == 1 else ()
     strided = any(axis.step != 1 for box in boxes for axis in box)
     return tuple(Axis(axis.start if axis.start in known else None, None, strided) for axis in boxes[0])
+
+
+def private_in(signature: BodySignature, boxes: list[tuple[range, ...]]) -> tuple[tuple[int, int], ...]:
+    """Return the arrays that are reduced into, and room for each, if each block is to have copies in shared memory.
+
+    Where many elements meet in few, a block combines its own first: few atomic operations wait for each other then.
+    Kernels are compiled for a room, which is a power of two, and not for each size.
+    """
+    reduced = [(i, item) for i, item in enumerate(signature.parameters) if isinstance(item, Reduction)]
+    layouts = [item.access.data.core.layout for _, item in reduced]
+    if not reduced or any(len(layout.shape) != 1 for layout in layouts):
+        return ()
+    rooms = [1 << (max(layout.shape[0], 1) - 1).bit_length() for layout in layouts]
+    if sum(room * layout.itemsize for room, layout in zip(rooms, layouts, strict=True)) > MOST_PRIVATE:
+        return ()
+    elements = sum(math.prod(map(len, box)) for box in boxes)
+    if elements < OFTEN * MAX_BLOCKS * sum(rooms):
+        return ()
+    return tuple([(i, room) for (i, _), room in zip(reduced, rooms, strict=True)])
 
 
 def rows_of(boxes: list[tuple[range, ...]], reduces: bool) -> int:

@@ -136,7 +136,7 @@ def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, oute
         whole = with_widths(hierarchy, at_once, mapping.threads)
         mapping = mapping_of(whole, threads.barriers, is_automatic, where)
     widths = tuple(int(level.width or 0) for level in whole.levels)
-    part = threads.outer(widths[0], outer, where)
+    part = threads.outer(whole.levels[0], widths[0], outer, where)
     launches = []
     for (axis,) in part.boxes():
         count = len(axis) * mapping.sizes[0] // widths[0]

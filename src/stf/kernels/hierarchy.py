@@ -146,6 +146,19 @@ class LevelMaker:
         >>> stf.par(128, stf.con(256, stf.mem(64)))
         par(128, con(256, mem(64)))
         """
+        key = (self.name, self.level, parts, tuple(map(type, parts)))
+        try:
+            found = made.get(key)
+        except TypeError:  # an argument that cannot be hashed, of which the error speaks
+            found = None
+        if found is None:
+            found = self.with_parts(parts)
+            if len(made) < MOST_MADE:
+                made[key] = found
+        return found
+
+    def with_parts(self, parts: tuple[Any, ...]) -> Hierarchy:
+        """Return a hierarchy with this level outermost, made of what a call gets."""
         level, inner = self.level, None
         seen: set[str] = set()
         for part in parts:
@@ -180,5 +193,7 @@ def checked(width: Any, name: str) -> int:
     return operator.index(width)
 
 
+made: dict[Any, Hierarchy] = {}  # hierarchies that are written in a loop, by what they are made of
+MOST_MADE = 256
 par = LevelMaker("par", Level(False))
 con = LevelMaker("con", Level(True))

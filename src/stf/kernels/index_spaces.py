@@ -79,6 +79,8 @@ class IndexSpace(NamedTuple):
         and what tells them apart, since 1, 1.0 and True are equal, and 0.0 and -0.0.
     randoms : int
         How many generators of random numbers a body gets, before its further arguments.
+    views : tuple
+        How a body sees each array: None, or the shape of a whole, and the index of the array's first element in it.
     """
 
     part: Part
@@ -87,6 +89,7 @@ class IndexSpace(NamedTuple):
     parameters: tuple[Any, ...] = ()
     keys: tuple[Any, ...] = ()
     randoms: int = 0
+    views: tuple[Any, ...] = ()
 
 
 def space_of(shape: Any) -> IndexSpace:

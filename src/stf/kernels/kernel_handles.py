@@ -62,6 +62,11 @@ def function_at(thing: Any, context: Any, where: int) -> int:
         return function_of_kernel(int(handle), context, where)
     if hasattr(thing, "ptr") and isinstance(thing.ptr, int):  # cupy.cuda.Function
         return int(thing.ptr)
+    if module == "cupyx":
+        raise TypeError(
+            "a kernel of cupyx.jit is compiled when it is called, so it cannot be launched from outside; "
+            "call it in the body of a task, on the arrays there: kernel[grid, block](x, y)"
+        )
     raise TypeError(
         f"a kernel is needed, got {type(thing).__name__}; give a cuda.core.Kernel, a cupy.RawKernel, or the address of "
         "a CUfunction or a CUkernel as int"
@@ -89,6 +94,6 @@ def is_cooperative(thing: Any) -> bool:
 
 def name_of(thing: Any) -> str:
     """Return what pictures and messages call a kernel."""
-    function = getattr(thing, "_pyfunc", thing)  # of a kernel of cuda.tile
+    function = getattr(thing, "_pyfunc", None) or getattr(thing, "base_fn", thing)  # cuda.tile's, Triton's autotuner's
     name = getattr(thing, "name", None) or getattr(function, "__name__", None)
     return str(name) if isinstance(name, str) else "kernel"

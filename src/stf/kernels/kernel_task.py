@@ -110,7 +110,11 @@ class KernelTask:
             shmem_size = shmem
         context = self.task.context
         mine: Kernel = kernel_of(context, kernel, self.task.where)
-        put_launch(self.task, mine, Config(grid, block, shmem_size), fitting(mine, tuple(args)))
+        put_launch(self.task, mine, config_of((grid, block, shmem_size)), fitting(mine, tuple(args)))
+
+    def put(self, kernel: Kernel, config: Config, args: tuple):
+        """Launch a kernel of our own, whose arguments are as many as its parameters."""
+        put_launch(self.task, kernel, config, args)
 
     def get_arg(self, index):
         """Return the address of access `index` (tokens counted) as an int."""

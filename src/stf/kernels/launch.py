@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf import config
-from stf._engine.access import Access
+from stf._engine.access import WRITE, Access
 from stf._support.arguments import name_of
+from stf.errors import AccessError, PlaceError
 from stf.kernels import loops
 from stf.kernels.body_arguments import BodySignature, default_of, expected, is_number, must_suit, must_take
 from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
@@ -26,10 +27,11 @@ from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
 from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_cpu
 from stf.places.partition import Part, is_partition
-from stf.places.places import partition_on
+from stf.places.places import Grid, partition_on
 from stf.places.table import place_code_of_task
 from stf.tasks.after import accesses_after
 from stf.tasks.annotated_bodies import must_use_as_annotated
+from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.task import ContextCore
 
@@ -45,7 +47,7 @@ def launch(
     name: str | None = None,
     symbol: str | None = None,
     after: Any = None,
-) -> KernelBuilder:
+) -> KernelBuilder | PartLaunch:
     """Run a body for each thread of a hierarchy; call the result with the body, or use it as a decorator.
 
     The body is a Python function, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the hierarchy, then
@@ -65,7 +67,10 @@ def launch(
     ----------
     *arguments
         Perhaps a hierarchy, ``par(con())`` by default; perhaps a place, or a grid of places; accesses, such as
-        ``lX.rw()``. A grid's places share the groups of the outermost level.
+        ``lX.rw()``. A grid's places share the groups of the outermost level, and follow each other where they write
+        the same data. With ``lX.parts.rw()``, each place that has a part of partitioned data runs the hierarchy once,
+        on its own part: all ranks and indices count from 0 there, and the places run side by side. Other data are only
+        read then.
     args : sequence, optional
         Further arguments of the body: numbers, tuples of numbers, parameters of a graph.
     name, symbol : str, optional
@@ -75,7 +80,7 @@ def launch(
 
     Returns
     -------
-    KernelBuilder
+    KernelBuilder, or PartLaunch over parts
         A builder: call it with the body. ``.on(place)`` and ``.set_symbol(name)`` give it back.
 
     Raises
@@ -88,9 +93,9 @@ def launch(
     ValueError
         The device cannot hold such groups.
     PlaceError
-        The context does not have that place.
+        The context does not have that place, or parts of data lie elsewhere.
     UninitializedDataError, AccessError, ContextMismatchError, ContextClosedError
-        Its data cannot be used so. These come when the task begins.
+        Its data cannot be used so; a launch over parts would write data that are none. These come when the task begins.
 
     Examples
     --------
@@ -113,16 +118,79 @@ def launch(
     """
     rest = [*arguments, *(() if after is None else accesses_after(after))]
     hierarchy = rest.pop(0) if rest and isinstance(rest[0], Hierarchy) else DEFAULT
-    place = rest.pop(0) if rest and not isinstance(rest[0], Access | Reduction) else None
+    place = rest.pop(0) if rest and not (isinstance(rest[0], Access | Reduction) or is_of_parts(rest[0])) else None
     refuse_data("launch", place)
     if callable(place):
         refuse_access("launch", place)
     if any(isinstance(item, Reduction) for item in rest):
         raise TypeError("launch takes no reductions; add up in memory of the groups, or use parallel_for")
     partition = partition_on(place, rest.pop(0)) if place is not None and rest and is_partition(rest[0]) else None
+    if any(map(is_of_parts, rest)):
+        if partition is not None:
+            raise TypeError(f"launch over parts takes no partition, got {partition!r}; the data are cut already")
+        return PartLaunch(context, Group(hierarchy), place, rest, args, name_of(name, symbol))
     builder = make_builder(context, THREADS, Group(hierarchy), tuple(rest), args, name_of(name, symbol))
     builder.partition = partition
     return builder if place is None else builder.on(place)
+
+
+def is_of_parts(item: Any) -> bool:
+    """Return whether an argument is an access to each part of some data."""
+    return isinstance(getattr(item, "accesses", None), list) and hasattr(item, "parts")
+
+
+class PartLaunch:
+    """A builder of launches over the parts of data, one for each place; call it with the body."""
+
+    def __init__(
+        self, context: ContextCore, group: Group, where: Any, items: list[Any], args: Any, name: str | None
+    ) -> None:
+        given = [item for item in items if is_of_parts(item)]
+        first = given[0]
+        self.places = [part.exec_place for part in first.parts]
+        if where is not None:
+            self.on(where)
+        for item in given[1:]:
+            if [part.exec_place for part in item.parts] != self.places:
+                raise PlaceError(f"launch over parts gets {first!r} and {item!r}, which lie at different places")
+        for item in items:
+            if isinstance(item, Access) and item.mode & WRITE and not item.data.core.token:
+                raise AccessError(
+                    f"launch over parts writes {item.data.core.describe()}, and so would each place, over what the "
+                    "others have written; pass parts of partitioned data, or launch at one place"
+                )
+        self.builders: list[KernelBuilder] = []
+        for number, place in enumerate(self.places):
+            is_empty = all(0 in item.parts[number].shape for item in given)
+            if is_empty and (self.builders or number + 1 < len(self.places)):
+                continue
+            accesses = [item.accesses[number] if is_of_parts(item) else item for item in items]
+            builder = make_builder(context, THREADS, group, tuple(accesses), args, name)
+            builder.task.warns_if_unused = not self.builders
+            self.builders.append(builder.on(place))
+        if len(self.builders) > 1:
+            for builder in self.builders:
+                builder.task.kind = "part"
+
+    def __repr__(self) -> str:
+        return f"<launch over {len(self.places)} parts>"
+
+    def on(self, place: Any) -> PartLaunch:
+        """Say at which grid it runs, which is that of the parts; return the builder."""
+        if not isinstance(place, Grid) or list(place.places) != self.places:
+            raise PlaceError(f"launch over parts runs where these lie, {self.places!r}, got {place!r}; leave it out")
+        return self
+
+    def set_symbol(self, symbol: str) -> PartLaunch:
+        """Name the tasks; return the builder."""
+        for builder in self.builders:
+            builder.set_symbol(symbol)
+        return self
+
+    def __call__(self, body: Any) -> Any:
+        """Submit a task for each part with the body; return their handle."""
+        tasks = [builder(body) for builder in self.builders]
+        return tasks[0] if len(tasks) == 1 else Tasks(tasks)
 
 
 class Group(NamedTuple):
@@ -208,7 +276,7 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
     threads = thread_code(signature.body, group.hierarchy, signature.captured, OnCpu, where)
     hierarchy = widths_on_cpu(group.hierarchy, workers, bool(threads.barriers))
     widths = tuple(int(level.width or 0) for level in hierarchy.levels)
-    outer = threads.outer(widths[0], group.outer, where)
+    outer = threads.outer(hierarchy.levels[0], widths[0], group.outer, where)
     part = Part((*outer, *map(range, widths[1:])))
     values = [loops.jitted(value) for value in signature.captured.values]
     memory = [ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]

@@ -13,11 +13,11 @@ import cython
 import numpy as np
 
 from stf._engine import host_waits, outcomes
-from stf._engine.access import ArrayAccess
+from stf._engine.access import ArrayAccess, SliceAccess
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
-from stf.kernels.arguments import MEMREF_FIELDS, Measure, refuse, refuse_argument, refuse_gaps
+from stf.kernels.arguments import MEMREF_FIELDS, Measure, refuse, refuse_argument, refuse_gaps, slice_image
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.tasks import capsules, validation
 from stf.values.params import Param
@@ -61,7 +61,8 @@ def launch_kernel(context, kernel, config, *args, place=None, name=None, symbol=
         A ``cuda.core.LaunchConfig``, or ``(grid, block[, shmem_size])``.
     *args
         The kernel's arguments; an access such as ``lX.rw()`` becomes a pointer (packed data only), and
-        ``lX.rw().array`` a pointer, the extents and the strides in bytes, each an argument of its own. A Python int
+        ``lX.rw().array`` a pointer, the extents and the strides in bytes, each an argument of its own.
+        ``lX.rw().slice`` is one argument, a struct of a pointer, the extents and the strides in elements. A Python int
         takes the size of its parameter, a Python float is a double, other values are NumPy scalars.
     place : place, optional
         The device; by default as for any task.
@@ -184,7 +185,8 @@ def accesses_in(args):
     """Return the accesses among the arguments of a launch."""
     for argument in args:
         if type(argument) is not Access:
-            return tuple([access for access in args if type(access) is Access])
+            found = [argument.access if type(argument) is SliceAccess else argument for argument in args]
+            return tuple([access for access in found if type(access) is Access])
     return args
 
 
@@ -225,6 +227,16 @@ def put_launch(task, kernel, config, args, alone=False):
                 recording.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
+        elif type(argument) is SliceAccess:
+            at = count if alone else declared_at(task, kernel, argument.access)
+            replica = task.replica_at(at)
+            count += 1
+            block.put_bytes(kernel.offsets[i], slice_image(kernel, i, argument.access, replica.layout))
+            block.put_integer(kernel.offsets[i], 8, replica.address)
+            if pointers is not None:
+                pointers.append((kernel.offsets[i], task.recorded_replica(at)))
+            elif recording is not None:
+                recording.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is Measure:
             steps: tuple = last.strides if argument.is_stride else last.shape
             put_number(kernel, i, int(steps[argument.axis]), block)
@@ -475,7 +487,7 @@ def config_like(config):
 
 def extents(size, what):
     """Up to three extents; those that lack are 1."""
-    sizes = (size,) if np.ndim(size) == 0 else tuple(size)
+    sizes = (size,) if type(size) is int or np.ndim(size) == 0 else tuple(size)
     if not all([hasattr(n, "__index__") for n in sizes]):
         raise TypeError(f"the extents of a {what} are integers, got {size!r}")
     if not 1 <= len(sizes) <= 3 or any([operator.index(n) < 1 for n in sizes]):

@@ -71,8 +71,10 @@ class LoopTask:
         arrays: int,
         parameters: tuple[Any, ...],
         explanation: Explanation | None = None,
+        views: tuple[Any, ...] = (),
     ) -> None:
         self.loop = loop
+        self.views = views
         self.boxes: list[Box] = [tuple(box) for box in part.boxes() if all(map(len, box))]
         self.size = part.size
         self.along_first = is_cut_along_first(part)
@@ -115,6 +117,9 @@ class LoopTask:
 
     def work(self, values: tuple[Any, ...]) -> None:
         """Run, as one piece or in several."""
+        if self.views:
+            pairs = zip(values[: self.arrays], self.views, strict=True)
+            values = (*[as_part_of(array, *view) if view else array for array, view in pairs], *values[self.arrays :])
         if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS and self.explanation is None:
             start = time.perf_counter_ns()
             self.loop.call(*self.bounds, *values, *self.parameters)
@@ -187,6 +192,23 @@ class LoopTask:
         self.port.share(job, min(len(pieces), self.port.max_workers()) - 1)
         job()
         job.wait()
+
+
+class ArrayAt:
+    """Memory as NumPy's array interface tells of it."""
+
+    def __init__(self, interface: dict[str, Any], base: Any) -> None:
+        self.__array_interface__ = interface
+        self.base = base
+
+
+def as_part_of(array: Any, shape: tuple[int, ...], first: tuple[int, ...]) -> Any:
+    """Return an array of this shape, in which `array` begins at the index `first`; nothing else of it is there."""
+    address, is_readonly = array.__array_interface__["data"]
+    address -= sum(index * step for index, step in zip(first, array.strides, strict=True))
+    told = {**array.__array_interface__, "shape": shape, "strides": array.strides, "data": (address, is_readonly)}
+    found = np.asarray(ArrayAt(told, array))
+    return found if found.dtype == array.dtype else found.view(array.dtype)
 
 
 class PortHere:

@@ -119,6 +119,9 @@ class LoopNest(NamedTuple):
         A user's function from the number of an element, along one axis, to its indices.
     randoms : int
         How many of the further arguments, the first, are keys of generators of random numbers.
+    private : tuple of (int, int)
+        Arrays that are reduced into of which each block of a GPU has a copy in shared memory, with room for so many
+        elements.
     """
 
     axes: tuple[Axis, ...]
@@ -128,13 +131,14 @@ class LoopNest(NamedTuple):
     results: tuple[Contribution, ...] = ()
     coordinates: Callable[..., Any] | None = None
     randoms: int = 0
+    private: tuple[tuple[int, int], ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Key of what is compiled; equal for functions that are compiled to the same."""
         results = [(code_key(result.function), result.taken) for result in self.results]
         coordinates = () if self.coordinates is None else code_key(self.coordinates)
-        return self.axes, self.ndim, self.kinds, self.extra, tuple(results), coordinates, self.randoms
+        return self.axes, self.ndim, self.kinds, self.extra, tuple(results), coordinates, self.randoms, self.private
 
     @property
     def reduced(self) -> list[tuple[int, str]]:

@@ -5,10 +5,19 @@ both write the same data, and bring the whole each time. With data that are part
 uses its part, and the tasks run side by side.
 
 The loop over a part counts from 0, as the part's array does. That is the same loop only if the body uses its indices
-for nothing but its own element, ``x[i, j]``, in partitioned arrays. So the body's code is asked (`uses_own_elements`);
-a body that does more, such as ``x[i] = i`` or ``x[i - 1]``, runs on the whole, one place after the other. Arrays that
-begin at the first element of the whole, in memory that a part does not have, were tried on paper: then any index is
-allowed, and one that leaves the part reads what is not its own, which nobody would notice.
+for nothing but its own element, ``x[i, j]``, in partitioned arrays. So the body's code is asked (`uses_own_elements`).
+
+A body that does more, such as ``y[i] = x[i - 1] + i``, keeps the indices of the whole (`loops_beyond_parts`). What it
+writes has to be its own element alone. Such an array is a part that is seen at the indices of the whole: its first
+element has the address that makes ``y[i]`` right, and all elements but its own lie where nothing is. The code shows
+that the body touches no other. What it reads is, in this order:
+
+- a part with a halo, if all indices are ``i`` plus or minus a constant, and the loop stays inside of the whole;
+- the whole: under one address where a driver maps it so, else as a copy of it.
+
+A body that reads elsewhere what it writes, such as ``x[i] = x[i - 1]``, runs on the whole, one place after the other,
+and so does one of parts that are no blocks. The same for all bodies was tried on paper: then an index that leaves the
+part reads what is not its own, which nobody would notice.
 """
 
 from __future__ import annotations
@@ -23,9 +32,11 @@ from stf.kernels.index_spaces import IndexSpace
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part, part_of, positions_of
 
-__all__ = ["loops_over_parts", "uses_own_elements"]
+__all__ = ["loops_beyond_parts", "loops_over_parts", "uses_own_elements"]
+
 
 VERBS = {1: "read", 2: "write", 3: "rw"}
+Uses = list[tuple[int, ...]]  # of an array: how far each is from the body's own element, along each axis
 
 
 def loops_over_parts(builder: Any, body: FunctionType) -> list[tuple[Any, IndexSpace, list[Any]]] | None:
@@ -36,8 +47,25 @@ def loops_over_parts(builder: Any, body: FunctionType) -> list[tuple[Any, IndexS
     given = [item for item in builder.arguments if is_partitioned(item)]
     if not given or not all(suits(item, given[0].data, grid, space) for item in given):
         return None
+    if any(hasattr(accessed(item).data, "whole") for item in builder.arguments) and mixes(builder.arguments):
+        return None
     if not uses_own_elements(body, space.ndim, builder.arguments):
         return None
+    boxes = boxes_over(builder, given)
+    if boxes is None:
+        return None
+    found = []
+    for place, part, mine in boxes:
+        found.append((place, space._replace(part=mine), [of_part(item, part) for item in builder.arguments]))
+    return found or None
+
+
+def boxes_over(builder: Any, given: list[Any]) -> list[tuple[Any, Any, Part]] | None:
+    """Return what each place of a loop runs over: the place, a part of data, and which of its elements.
+
+    None if the data, or the loop, are cut otherwise.
+    """
+    space, grid = builder.over, builder.grid
     found = []
     chosen = builder.partition or grid.partition
     parts = given[0].data.parts.ravel()
@@ -52,8 +80,94 @@ def loops_over_parts(builder: Any, body: FunctionType) -> list[tuple[Any, IndexS
             continue
         if mine.size < part.size and any(item.mode == WRITE for item in given):
             return None  # what lies around would be lost
-        found.append((place, space._replace(part=mine), [of_part(item, part) for item in builder.arguments]))
+        found.append((place, part, mine))
+    return found
+
+
+def loops_beyond_parts(builder: Any, body: FunctionType) -> list[tuple[Any, IndexSpace, list[Any]]] | None:
+    """Return what each place runs over, at the indices of the whole, and its arguments; None if that cannot be.
+
+    The body writes its own element alone, and reads what it likes.
+    """
+    space, grid, task, items = builder.over, builder.grid, builder.task, builder.arguments
+    if not isinstance(space, IndexSpace) or space.coordinates is not None or task.engine.watches:
+        return None
+    uses = uses_in(body, space.ndim, items)
+    written = [item for item in items if isinstance(item, Access) and item.mode & WRITE]
+    if uses is None or not written or not all(is_partitioned(item) for item in written) or mixes(items):
+        return None
+    whole = written[0].data
+    for item, offsets in zip(items, uses, strict=True):
+        if isinstance(item, Reduction) and not is_returned(item):
+            return None
+        if item in written and (offsets is None or any(map(any, offsets)) or not suits(item, whole, grid, space)):
+            return None
+    boxes = boxes_over(builder, written)
+    regions = [part.region for _, part, _ in boxes or ()]
+    if boxes is None or not all(isinstance(own, range) and own.step == 1 for region in regions for own in region):
+        return None
+    near = [
+        halo_of(item, space, offsets) if is_partitioned(item) and suits(item, whole, grid, space) else None
+        for item, offsets in zip(items, uses, strict=True)
+    ]
+    if task.engine.scope.records and any(
+        is_partitioned(one) and halo is None for one, halo in zip(items, near, strict=True)
+    ):
+        return None  # the whole and parts do not go together there
+    found = []
+    for place, part, mine in boxes:
+        arrays = [seen_by(item, part, halo, grid) for item, halo in zip(items, near, strict=True)]
+        if any(array is None for array in arrays):
+            return None
+        known = [array for array in arrays if array is not None]
+        views = [view for one, view in known if not accessed(one).data.core.token]
+        over = space._replace(part=global_part(part.region, mine), views=tuple(views) if any(views) else ())
+        found.append((place, over, [one for one, _ in known]))
     return found or None
+
+
+def mixes(items: tuple[Any, ...]) -> bool:
+    """Return whether some data are written, and are also read as another argument, or are part of such."""
+    written = [item for item in items if not isinstance(item, Access) or item.mode & WRITE]
+    cores = {id(accessed(item).data.core) for item in written}
+    for item in items:
+        whole = getattr(accessed(item).data, "whole", None)
+        is_read = isinstance(item, Access) and not item.mode & WRITE
+        if (is_read and id(item.data.core) in cores) or (whole is not None and id(whole.core) in cores):
+            return True
+    return False
+
+
+def halo_of(item: Any, space: IndexSpace, offsets: Uses | None) -> tuple[int, ...] | None:
+    """Return how far a body looks beyond a part, along each axis; None if that is not known, or not in a halo."""
+    if offsets is None:
+        return None
+    widths = []
+    for axis, (along, extent) in enumerate(zip(space.part, item.data.shape, strict=True)):
+        steps = [offset[axis] for offset in offsets] or [0]
+        if along and (along[0] + min(steps) < 0 or along[-1] + max(steps) >= extent):
+            return None  # an index that may be negative counts from the end of the whole
+        rows = [len(part.region[axis]) for part in item.data.parts.ravel()]
+        width = max(map(abs, steps))
+        is_divided = min(rows) < extent
+        if is_divided and min(rows) < width:
+            return None
+        widths.append(width if is_divided else 0)
+    return tuple(widths)
+
+
+def seen_by(item: Any, part: Any, halo: tuple[int, ...] | None, grid: Any) -> tuple[Any, Any] | None:
+    """Return an argument of the loop at one place, and how it is seen there; None if it cannot be.
+
+    The second is None, or the shape of the whole and the index of the array's first element in it.
+    """
+    if not is_partitioned(item):
+        return item, None
+    if halo is None:
+        shared = item.data.mapping_on(grid) if item.place == AFFINE else None
+        return (item if shared is None else item.data.read(shared)), None
+    seen: tuple[Any, Any] | None = item.data.parts[part.position].at_indices_of_whole(VERBS[item.mode], halo)
+    return seen
 
 
 def is_partitioned(item: Any) -> bool:
@@ -118,6 +232,64 @@ def uses_own_elements(body: FunctionType, ndim: int, arguments: tuple[Any, ...])
     if watched & set(code.co_cellvars) or any(item for item in items if isinstance(item, Reduction)):
         return False
     return Watch(indices, arrays).allows(facts.steps)
+
+
+def uses_in(body: FunctionType, ndim: int, arguments: tuple[Any, ...]) -> list[Uses | None] | None:
+    """Return how far from its own element a body uses each argument, None where that is not known; None if none is."""
+    code = body.__code__
+    facts = facts_of(code)
+    has_name = [not accessed(item).data.core.token and not is_returned(item) for item in arguments]
+    if code.co_posonlyargcount or code.co_kwonlyargcount or len(facts.parameters) < ndim + sum(has_name):
+        return None
+    indices, names = facts.parameters[:ndim], iter(facts.parameters[ndim : ndim + sum(has_name)])
+    if {*facts.parameters} & {*code.co_cellvars}:
+        return None
+    return [offsets_of(next(names), indices, facts.steps) if has else None for has in has_name]
+
+
+def offsets_of(name: str, indices: tuple[str, ...], steps: tuple[Step, ...]) -> Uses | None:
+    """Return how far the elements of an array that a body uses are from its own; None if it does more with it."""
+    found, known = [], set()
+    for step in steps:
+        if step.does in ("store", "delete") and step.of == "local" and step.name in (name, *indices):
+            return None
+        for position, part in enumerate(step.parts):
+            load = part.original
+            if step.does == "copy" or not load.is_load("local") or load.name != name:
+                continue
+            is_item = step.of == "item" and step.does in ("load", "store") and position == len(step.parts) - 2
+            offset = offset_in(step.parts[-1], indices) if is_item else None
+            if offset is None:
+                return None
+            found.append(offset)
+            known.add(id(load))
+    loads = [step for step in steps if step.is_load("local") and step.name == name]
+    return found if all(id(step) in known for step in loads) else None
+
+
+def offset_in(index: Step, indices: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Return how far an index is from that of the body's own element: (-1, 0) of ``[i - 1, j]``; None if unknown."""
+    found = index.original
+    is_tuple = found.does == "build" and found.of == "tuple"
+    if is_tuple == (len(indices) == 1):
+        return None
+    parts = [part.original for part in found.parts] if is_tuple else [found]
+    steps = [step_from(part, name) for part, name in zip(parts, indices, strict=False)]
+    known = tuple([step for step in steps if step is not None])
+    return known if len(parts) == len(known) == len(indices) else None
+
+
+def step_from(value: Step, name: str) -> int | None:
+    """Return the constant that is added to an index; None for other values."""
+    if value.is_load("local"):
+        return 0 if value.name == name else None
+    if value.does != "compute" or value.name not in ("+", "-"):
+        return None
+    one, other = (part.original for part in value.parts)
+    if value.name == "+" and one.is_load("constant"):
+        one, other = other, one
+    is_known = one.is_load("local") and one.name == name and other.is_load("constant") and type(other.name) is int
+    return (other.name if value.name == "+" else -other.name) if is_known else None
 
 
 class Watch:

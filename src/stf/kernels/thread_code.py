@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf.kernels.captured import Captured
-from stf.kernels.hierarchy import Hierarchy, hw_scope
+from stf.kernels.hierarchy import Hierarchy, Level, hw_scope
 from stf.places.partition import Part
 
 __all__ = ["BARRIER", "MEMORY", "ThreadCode", "items_of", "name", "row_of", "thread_code"]
@@ -49,11 +49,16 @@ class ThreadCode(NamedTuple):
     barriers: frozenset[int]
     constants: tuple[tuple[str, Any], ...]
 
-    def outer(self, width: int, part: Part | None, where: str) -> Part:
-        """Return the ranks in the outermost level; TypeError if threads of a part of them wait for others."""
+    def outer(self, level: Level, width: int, part: Part | None, where: str) -> Part:
+        """Return the ranks in the outermost level; TypeError if a part of them waits for others, or shares memory."""
         found = Part((range(width),)) if part is None else part
         if 0 in self.barriers and found.size < width:
             raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
+        if level.nbytes and found.size < width:
+            raise TypeError(
+                f"{where} shares mem({level.nbytes}) at level 0, whose threads are at several places; give mem to a "
+                "level inside, or use logical data"
+            )
         return found
 
 

@@ -242,6 +242,9 @@ class exec_place:
     def all_devices(partition: Any = None) -> Grid:
         """Return all devices of the context whose with-block this is, else of the default context.
 
+        Outside of a with-block that may be more devices than a context has which was opened with fewer: a task there is
+        a `PlaceError` that names the device. ``ctx.devices`` are those of a context, wherever you ask.
+
         Parameters
         ----------
         partition : partition, optional

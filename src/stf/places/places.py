@@ -221,12 +221,13 @@ class ExecPlace(Shown):
         Returns
         -------
         cuda.core.Stream
-            It does not wait for the default stream. Of a place that is a stream, that one.
+            It does not wait for the default stream. Of a place that is a stream, that one; of the host, a stream of the
+            current device, for callbacks.
 
         Raises
         ------
         PlaceError
-            The place has no CUDA streams: it is on a CPU, or several places.
+            The place has no CUDA streams: it is on a CPU and there is no CUDA device, or it is several places.
 
         Examples
         --------

@@ -1,13 +1,15 @@
 """CUDA streams of places, for work of the user's: one pool for each place, which the process keeps.
 
 Contexts have streams of their own, which nobody else may use while they live. These here belong to no context, so they
-outlive them. A place of such a stream (`exec_place.cuda_stream`) lends it to a context.
+outlive them. A place of such a stream (`exec_place.cuda_stream`) lends it to a context. The host has those of the
+current device, for callbacks. A with-block on the host has one alone, since its end waits for what is on it.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from stf._support.arguments import is_integer
@@ -29,6 +31,7 @@ class Pool:
 
 
 _pools: dict[Any, Pool] = {}
+_idle: dict[int, list[Any]] = {}  # by the ordinal of their device: streams that with-blocks on the host had
 _lock = threading.Lock()
 
 
@@ -41,6 +44,32 @@ def pick_stream(place: Any) -> Any:
         pool = pool_of(place, STREAMS_OF_A_PLACE)
         pool.turn += 1
         return pool.streams[(pool.turn - 1) % STREAMS_OF_A_PLACE]
+
+
+class LentStream:
+    """A CUDA stream that nobody else has until it is given back."""
+
+    __slots__ = ("address", "ordinal", "stream")
+
+    def __init__(self, stream: Any, ordinal: int) -> None:
+        self.stream, self.ordinal = stream, ordinal
+        self.address = int(stream.handle)
+
+    def give_back(self) -> None:
+        """Wait for what is on the stream, and let others have it."""
+        self.stream.sync()
+        with _lock:
+            _idle.setdefault(self.ordinal, []).append(self.stream)
+
+
+def lend_stream(numbers: Sequence[int]) -> LentStream:
+    """Return a stream for callbacks on the host: of the current device if it is one of `numbers`, else of the first."""
+    ordinal = cuda_current()
+    ordinal = ordinal if ordinal in numbers else numbers[0]
+    with _lock:
+        idle = _idle.setdefault(ordinal, [])
+        stream = idle.pop() if idle else make_stream(None, ordinal)
+    return LentStream(stream, ordinal)
 
 
 def stream_pool(place: Any, n: int) -> tuple[Any, ...]:
@@ -71,7 +100,7 @@ def own_stream(place: Any) -> Any:
 def pool_of(place: Any, n: int) -> Pool:
     """Return the pool of a place, with at least so many streams; under the lock."""
     must_have_streams(place)
-    ordinal = cuda_current() if place.kind == "current_device" else place.index
+    ordinal = cuda_current() if place.kind in ("current_device", "host") else place.index
     key = place if place.kind == "context" else ("device", max(ordinal, 0))
     pool = _pools.setdefault(key, Pool())
     while len(pool.streams) < n:
@@ -80,7 +109,7 @@ def pool_of(place: Any, n: int) -> Pool:
 
 
 def make_stream(place: Any, ordinal: int) -> Any:
-    """Return a new stream of a device, or in a CUDA context of the user's; it waits for no default stream."""
+    """Return a new stream in a CUDA context of the user's, or of a device; it waits for no default stream."""
     from cuda.core import Device, StreamOptions
 
     options = StreamOptions(nonblocking=True)
@@ -88,7 +117,7 @@ def make_stream(place: Any, ordinal: int) -> Any:
         owner: Any = getattr(place, "owner", None)
         if hasattr(owner, "create_stream"):
             return owner.create_stream(options)
-        if place.kind == "context":
+        if place is not None and place.kind == "context":
             return stream_in(place.handle)
         device = Device(ordinal)
         device.set_current()
@@ -116,7 +145,7 @@ def must_have_streams(place: Any) -> None:
     if place.kind == "auto":
         raise PlaceError("exec_place.auto() is no place yet, so it has no streams; ask exec_place.device(i)")
     spec = configured_devices()
-    if place.kind == "host" or (place.kind != "context" and spec.driver != "cuda"):
+    if place.kind != "context" and spec.driver != "cuda":
         raise PlaceError(
             f"{place!r} is on a CPU, which has no CUDA streams; bodies run there when their data are ready"
         )
@@ -129,6 +158,7 @@ def forget() -> None:
     global _lock
     _lock = threading.Lock()
     _pools.clear()
+    _idle.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from stf._engine import thread_turns
 from stf._engine.access import AFFINE, DataHandle, check_mine
 from stf._port.place import NO_PLACE, Place
-from stf.devices.make import cuda_current, cuda_place_of, stream_is_captured
+from stf.devices.make import cuda_current, cuda_memory_at, stream_is_captured
 from stf.devices.spec import function_key
 from stf.errors import CaptureError, PlaceError
 from stf.places import places
@@ -144,26 +144,41 @@ def know_place(context: Placed, place: Any, device: int, foreign_handle: Any, *a
 def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None = None) -> int:
     """Return the engine's number of the place that memory of the user's is at.
 
-    Only the user knows of managed memory.
+    Memory with CUDA's array interface may be the host's, if it is pinned. Managed memory is a device's, unless the user
+    says what it is, or the context lacks that device.
     """
     if data_place is not None and data_place.kind == "managed":
         return managed_code(context)
     if not memory.address_of_device:
         return 0
-    number = memory.ordinal
+    kind, number = "device", memory.ordinal
     if number < 0:
-        number = cuda_place_of(memory.address) if memory.address else context._spec.numbers[0]
-    if number not in context._spec.numbers:
-        what = "the array of this capsule" if memory.is_capsule else type(memory.owner).__name__
-        if number < 0:
-            raise PlaceError(
-                f"{what} lies at {memory.address:#x}, which is no address of a CUDA device's memory: it is "
-                "host memory, or was freed; register host memory as a NumPy array, or with stf.view"
-            )
+        kind, number = cuda_memory_at(memory.address) if memory.address else ("device", context._spec.numbers[0])
+    if kind == "host":
+        return 0
+    if number in context._spec.numbers:
+        return context._spec.numbers.index(number) + 1
+    if kind == "managed":
+        return managed_code(context)
+    what = "the array of this capsule" if memory.is_capsule else type(memory.owner).__name__
+    if not kind or number < 0:
         raise PlaceError(
-            f"{what} lies on device({number}), which is not in this context; it has {known_devices(context)}"
+            f"{what} lies at {memory.address:#x}, which is no address of CUDA's memory: it is pageable memory of the "
+            "host, or was freed; register host memory as a NumPy array, or with stf.view"
         )
-    return context._spec.numbers.index(number) + 1
+    raise PlaceError(f"{what} lies on device({number}), which is not in this context; it has {known_devices(context)}")
+
+
+def place_of_producer(context: Placed, place: int, memory: Any) -> int:
+    """Return the engine's number of the place whose stream makes the content of memory that lies at `place`.
+
+    A default stream is one of each device: that of memory of the host is of the device for which it was pinned.
+    """
+    engine = context.engine
+    if engine.places[place].ordinal >= 0:
+        return place
+    number = memory.ordinal if memory.ordinal >= 0 else cuda_memory_at(memory.address)[1]
+    return context._spec.numbers.index(number) + 1 if number in context._spec.numbers else 1
 
 
 def where_code(context: Placed, where: Any) -> int:

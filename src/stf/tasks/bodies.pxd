@@ -30,5 +30,6 @@ cdef class Body(QueuedBody):
     cdef object work(self)
     cdef object work_alone(self)
     cdef object store_made(self, list items)
+    cdef int run_at(self, object port, int slot, object pointer) except -1
 
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list argument_sources=*, bint owes=*)

@@ -6,11 +6,13 @@ import contextlib
 
 import cython
 
+from stf._port.remote_arrays import REMOTE_GPU, here
 from stf.errors import PlaceError
 from stf.interop import adapters
 from stf.interop.current import on_device
 from stf.interop.jax_arrays import JaxCopy
 from stf.tasks import validation
+from stf.tasks.annotations import Stream
 from stf.values.params import Param
 from stf.values.parts import Parts, replaced_in
 
@@ -108,7 +110,8 @@ class Body(QueuedBody):
     def travels(self):
         """Return what another process calls to run it: see `QueuedBody.travels`."""
         rest = (self.args, self.written, self.kinds, self.late, self.owes, self.ignores, self.to_fill, self.around)
-        return self.fn, run_there, rest
+        on_gpu: cython.bint = cython.cast("Engine", self.engine).place(self.task.where).kind == REMOTE_GPU
+        return self.fn, run_on_gpu if on_gpu else run_there, rest
 
     def again(self, values, rebinding):
         """Return the same body for one launch of a recording: with the parameters of that, and perhaps other data."""
@@ -138,7 +141,8 @@ class Body(QueuedBody):
             if other is replica and (part < 0 or not rebinding.wholes):
                 continue
             recorded = self.args[position]
-            view = view_at(self.task, other, writeable, lib)
+            copy = recorded.views[part] if part >= 0 else recorded
+            view = copy.of(other) if type(copy) is JaxCopy else view_at(self.task, other, writeable, lib)
             if part >= 0:
                 whole = recorded.like(rebinding.wholes) if arguments[position] is recorded else arguments[position]
                 whole.views[part] = view
@@ -148,6 +152,26 @@ class Body(QueuedBody):
                     written[i] = view
             arguments[position] = view
         self.args, self.written = tuple(arguments), written
+
+    def run_at(self, port, slot, pointer):
+        """Use another slot, in a launch of a recording: its stream, by address, and JAX's copies on it."""
+        others = {}
+        args = []
+        for argument in self.args:
+            other = argument
+            if type(argument) is Stream:
+                other = Stream(argument.place, pointer)
+            elif type(argument) is JaxCopy:
+                other = argument.at(port, slot, pointer)
+            elif type(argument) is Parts and any([type(view) is JaxCopy for view in argument.views]):
+                views = [view.at(port, slot, pointer) if type(view) is JaxCopy else view for view in argument.views]
+                other = Parts(views, argument.shape)
+            others[id(argument)] = other
+            args.append(other)
+        self.args = tuple(args)
+        if self.written is not None:
+            self.written = [others.get(id(target), target) for target in self.written]
+        return 0
 
     def refuses(self, data):
         """Return whether it works on some of the data, by number, and cannot on others in their place."""
@@ -187,6 +211,17 @@ def run_there(fn, args, written, kinds, late, owes, ignores, to_fill, around):
     body.prepare()
     if fn is not None:
         body.execute()
+
+
+def run_on_gpu(fn, *rest):
+    """Run a body that came from another process on the GPU's stream that it is on."""
+    pointer, ordinal = here.stream
+    with on_device(ordinal):
+        borrowed = borrow(pointer, ordinal)
+        try:
+            run_there(fn, *rest)
+        finally:
+            borrowed.give_back()
 
 
 def must_be_there(task: TaskCore):

@@ -22,7 +22,7 @@ import numpy as np
 from stf._engine.access import Access, DataHandle, must_have_shape
 from stf._port.replicas import Layout
 from stf.interop.dtypes import dtype_of
-from stf.interop.memory import c_strides
+from stf.interop.memory import layout_for
 from stf.tasks.annotations import resolve_annotation
 
 __all__ = ["Like", "New", "Results", "results_of"]
@@ -308,12 +308,6 @@ class Results:
             got = f"{len(result)} results" if isinstance(result, (tuple, list)) else type(result).__name__
             raise ValueError(f"task '{name}' is to return {len(self.parts)} results, got {got}")
         return list(result)
-
-
-def layout_for(shape: Any, dtype: Any) -> Layout:
-    """Return the layout of new data, in C order."""
-    kind = np.dtype(np.float64) if dtype is None else dtype
-    return Layout(shape, c_strides(shape, kind), kind, kind.itemsize)
 
 
 def extents_of(shape: Any, label: str, text: str) -> tuple[int, ...]:

@@ -127,7 +127,7 @@ class BodyCapture(Recaptured):
         around = host_waits.RUNNING.get(thread)
         host_waits.enter(engine.root, frame.task, slot, engine.pending() != 0)
         pointer = engine.root.stream(slot)
-        body.args = tuple([Stream(a.place, pointer) if type(a) is Stream else a for a in body.args])
+        body.run_at(engine.root, slot, pointer)
         body.around = stream_block(engine.root, pointer, self.ordinal, body.around)
         body.watched = False
         engine.queued += 1

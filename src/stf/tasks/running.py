@@ -141,7 +141,7 @@ def may_move(engine, kinds):
 def injected_value(kind, task):
     """Return what a body is given that asks for its stream or its task; one that is moved does not hold its task."""
     engine = cython.cast("Engine", task.engine)
-    if kind == "stream" and not task.runs_in_call and engine.place(task.where).enqueues:
+    if kind == "stream" and not task.runs_in_call and (task.where == 0 or engine.place(task.where).enqueues):
         return task.stream_of_queued_body()
     return inject(kind, task)
 
@@ -421,7 +421,9 @@ def is_playable(engine, body, error):
         return False
     if body.argument_sources is None:  # it asks its task for what is there only while that is open
         return False
-    return isinstance(error, Exception) and is_uncapturable(task, error)
+    if not isinstance(error, Exception):
+        return False
+    return is_uncapturable(task, error) or bool(engine.port.is_spoilt(task.slot))  # cuFFT's tell nothing of captures
 
 
 def play_later(engine, body, error):

@@ -8,7 +8,7 @@ from stf.interop.captures cimport PrivatePools
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.placing cimport SEVERAL, PlacingContext, place_as_argument, place_at, place_here, place_launch, place_on_host, settle, take_back_place
 from stf.tasks.running cimport begin_here, close_pools, end_recorded, enter_here, give_back, open_pools, submit_body
-from stf.tasks.views cimport address_of, library_of, views_to_fill, memory_of, no_address, pointer_of_stream, position_of, stream_of, values_of, view_of, without_tokens
+from stf.tasks.views cimport address_of, library_of, views_to_fill, memory_of, no_address, pointer_of_stream, position_of, stream_of, stream_on_host, values_of, view_of, without_tokens
 
 cdef object TOKEN
 cdef object FUNCTION

@@ -463,10 +463,6 @@ class Task(TaskCore):
             self.borrowed = without_grad()
         return values
 
-    def put_copy(self, target, source):
-        """Copy between replicas on the open task's slot; `source` may be memory that no data has."""
-        cython.cast(Engine, self.engine).port.copy(self.slot, target, source)
-
     def borrow(self):
         """Make the task's stream current in CuPy and torch until the body ends; nothing on a CPU."""
         engine = cython.cast(Engine, self.engine)
@@ -590,7 +586,14 @@ class Task(TaskCore):
         """The stream that the task's work goes to."""
         self.must_be_open("stream")
         known = {} if self.context is None else cython.cast(ContextCore, self.context).streams
-        return stream_of(known, self.place_name, self.cuda_stream())
+        return stream_of(known, self.place_name, self.own_stream())
+
+    def own_stream(self):
+        """Return the address of the CUDA stream of an open task; on the host one for callbacks, None without CUDA."""
+        pointer = self.cuda_stream()
+        if pointer is None and self.state == OPEN and self.where == 0:
+            return stream_on_host(self)
+        return pointer
 
     def stream_of_queued_body(self):
         """Return the stream for a body that is about to be queued: the thread that runs it makes it current."""
@@ -610,7 +613,7 @@ class Task(TaskCore):
     def stream_ptrs(self):
         """Return the address of the CUDA stream, alone; None at a place that has none."""
         self.must_be_open("stream_ptrs")
-        return [handed_out(self.cuda_stream())]
+        return [handed_out(self.own_stream())]
 
     @property
     def graph(self):

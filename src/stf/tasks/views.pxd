@@ -9,6 +9,7 @@ cdef list tensors_made
 
 cdef object stream_of(dict streams, object place, object handle)
 cdef object pointer_of_stream(TaskCore task)
+cpdef object stream_on_host(TaskCore task)
 cpdef list views_to_fill(TaskCore task)
 cpdef object library_of(TaskCore task, object lib)
 cdef object view_of(TaskCore task, int index, object lib)

@@ -6,7 +6,9 @@ import cython
 
 from stf.errors import PlaceError
 from stf.interop import adapters, cuda_arrays, jax_arrays
+from stf.interop.current import HostStream
 from stf.interop.streams import handed_out
+from stf.places.stream_pools import lend_stream
 from stf.tasks.annotations import Stream
 from stf.values.parts import Parts, built
 
@@ -24,10 +26,24 @@ def stream_of(streams, place, handle):
 
 def pointer_of_stream(task: TaskCore):
     """Return the address of the CUDA stream of an open task."""
-    pointer = handed_out(task.cuda_stream())
+    pointer = handed_out(task.own_stream())
     if pointer is None:
         raise PlaceError(f"task {task.label()} runs at {task.place_name}, which has no CUDA stream")
     return pointer
+
+
+def stream_on_host(task: TaskCore):
+    """Return the address of a CUDA stream for callbacks of a with-block on the host; None where there is none.
+
+    The task has it to its end, which comes after what is on it.
+    """
+    engine = cython.cast("Engine", task.engine)
+    if task.context is None or not task.context.on_cuda or engine.scope.records or engine.root.captured:
+        return None
+    task.borrow()
+    if not isinstance(task.borrowed, HostStream):
+        task.borrowed = HostStream(task.borrowed, lend_stream(task.context._spec.numbers))
+    return task.borrowed.address
 
 
 def views_to_fill(task: TaskCore):
@@ -124,10 +140,10 @@ def jax_copy_of(task, replica):
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
     if number >= 0 and engine.place(replica.place).enqueues:
-        return jax_arrays.jax_copy(task, replica, number)
+        return jax_arrays.jax_copy(replica, number, pointer_of_stream(task), engine.root, task.slot)
     if engine.place(task.where).enqueues:
         engine.port.drain(task.slot)
-    return jax_arrays.jax_copy(task, replica, -1)
+    return jax_arrays.jax_copy(replica, -1)
 
 
 def remote_view(task, replica, writeable, lib):

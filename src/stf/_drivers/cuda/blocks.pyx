@@ -10,6 +10,9 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport check, pop, push
 from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.work cimport copy_planned
+
+from stf._drivers.copyplan import plan_copy
 
 cdef enum:
     DEVICE = 0
@@ -85,6 +88,20 @@ def copy(int ordinal, int64_t target, int64_t source, int64_t nbytes, uintptr_t 
             code = cu.cuStreamSynchronize(<cu.CUstream>stream)
     pop(before)
     check(code, "cuMemcpyAsync", f"cuda:{ordinal}")
+
+
+def copy_array(
+    uintptr_t stream,
+    int64_t target,
+    tuple target_strides,
+    int64_t source,
+    tuple source_strides,
+    tuple shape,
+    int64_t itemsize,
+):
+    """Copy an array behind what is on a stream, whose context is current; strides in bytes. Nobody waits."""
+    plan = plan_copy(shape, target_strides, source_strides, itemsize)
+    check(copy_planned(plan, target, source, <cu.CUstream>stream, True), "cuMemcpyAsync", f"stream {stream:#x}")
 
 
 def settle(int ordinal):

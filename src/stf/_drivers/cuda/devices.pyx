@@ -107,6 +107,28 @@ def ordinal_of(uintptr_t address):
     return ordinal if code == cu.CUDA_SUCCESS else -1
 
 
+def memory_at(uintptr_t address):
+    """Return what memory an address is in, "device", "managed", "host" or "", and the ordinal of its device or -1.
+
+    Pinned memory, too, has the device for which it was pinned. It is "host" where the host reads it at that address.
+    """
+    cdef unsigned int kind = 0, managed = 0
+    cdef void* on_host = NULL
+    cdef cu.CUdeviceptr pointer = <cu.CUdeviceptr>address
+    code = call(host_nodes, cu.cuPointerGetAttribute, &kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer)
+    if code != cu.CUDA_SUCCESS or kind == 0:
+        return "", -1
+    ordinal = ordinal_of(address)
+    call(host_nodes, cu.cuPointerGetAttribute, &managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer)
+    if managed:
+        return "managed", ordinal
+    if kind == cu.CU_MEMORYTYPE_HOST:
+        call(host_nodes, cu.cuPointerGetAttribute, &on_host, cu.CU_POINTER_ATTRIBUTE_HOST_POINTER, pointer)
+        if <uintptr_t>on_host == address:
+            return "host", ordinal
+    return "device", ordinal
+
+
 cdef int64_t function_on(uintptr_t kernel, Device device) except -1:
     """The function, in the primary context of a device that is open, of a kernel that belongs to no context."""
     cdef cu.CUfunction function

@@ -302,6 +302,12 @@ cdef class Capture:
         """Make the device current in this thread, until the end, for who puts something on the stream."""
         check(begin_body(&self.body, self.context), "cuCtxSetCurrent", self.where)
 
+    def is_spoilt(self):
+        """Whether a call that cannot be captured has ended it; libraries tell of that by errors of their own."""
+        cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+        call(host_nodes, cu.cuStreamIsCapturing, self.stream, &status)
+        return status == cu.CU_STREAM_CAPTURE_STATUS_INVALIDATED
+
     def end(self):
         """Return what was captured; None for nothing, and of a part.
 

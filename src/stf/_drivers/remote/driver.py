@@ -30,19 +30,21 @@ from collections.abc import Callable
 from typing import Any
 
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
-from stf._drivers.remote.functions import Functions, pickled_arguments
+from stf._drivers.remote.functions import Functions, pickled_arguments, plain_call
+from stf._drivers.remote.parcels import PARCEL, LostPart, ParcelsOfWorkers
 from stf._drivers.remote.surroundings import carried
 from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, Within
 from stf._drivers.remote.watched import WatchedDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf._port.links import SAME_PLACE, Link
-from stf._port.remote_arrays import first_address, owner_of
+from stf._port.remote_arrays import REMOTE_GPU, first_address, owner_of
 from stf.errors import PlaceError, WorkerLostError
 
 log = logging.getLogger("stf")
 BATCH = 64  # commands
 BATCH_S = 1e-3
 ALIGNMENT = 64
+FIRST_BLOCK = 1 << 48
 RECORD, WAIT, CALL, COPY, HOST_CALL = range(5)
 NETWORK = Link(1e-3, 1e9)  # 16 MiB between processes of one machine, as it was measured
 
@@ -61,6 +63,7 @@ class WorkerLink:
         self.lock = threading.RLock()
         self.next_address = first_address(worker)
         self.functions: set[int] = set()
+        self.parcels: set[int] = set()  # that it keeps
         self.used = 0
         self.lost: WorkerLostError | None = None
         self.is_back = False
@@ -90,6 +93,7 @@ class Client(Endpoint):
             "broken": driver.note_broken,
             "turn": self.take_turn,
             "pong": driver.note_pong,
+            "missed": driver.note_missed,
         }
 
     def handle(self, batch: bytes) -> None:
@@ -121,6 +125,14 @@ class Client(Endpoint):
             self.write(target, content)
         self.remote.post(peer, "ack", number)
 
+    def miss(self, peer: int, reason: str) -> None:
+        self.remote.note_lost(peer, f"it does not get what it is sent: {reason}")
+
+    def give_up(self, error: BaseException) -> None:
+        log.error("this process cannot go on with its workers", exc_info=error)
+        for link in self.remote.links:
+            self.remote.note_lost(link.worker, f"this process could not send: {type(error).__name__}: {error}")
+
     def take_turn(self, exchange: int, peer: int, number: int) -> None:
         """Run a call of this process, whose turn has come on a stream of a worker's."""
         body = self.remote.host_calls.pop(number, None)
@@ -148,6 +160,8 @@ class RemoteDriver(WrappingDriver):
         So many commands are sent at once, or those that have waited for so long.
     """
 
+    parcels: Any
+
     def __init__(self, transport: Any, threads: int, batch: int = BATCH, batch_s: float = BATCH_S) -> None:
         super().__init__(WatchedDriver(transport.count, False, threads))
         self.name = "remote"
@@ -158,6 +172,8 @@ class RemoteDriver(WrappingDriver):
         self.by_name: dict[int, RemoteStream] = {}
         self.name_numbers = itertools.count(1)
         self.body_numbers = itertools.count(1)
+        self.next_block = FIRST_BLOCK  # of the numbers of bodies that have some in a row
+        self.parcels = ParcelsOfWorkers(self)
         self.bodies: dict[int, Any] = {}  # trips that workers have, by number
         self.numbers: dict[int, tuple[int, Any]] = {}  # of outcomes and launches that are open, by id
         self.errors_of: dict[int, Any] = {}  # failures by number, as long as the context lives
@@ -170,6 +186,7 @@ class RemoteDriver(WrappingDriver):
         self.functions = Functions()
         self.blocks: dict[int, tuple[int, int]] = {}
         self.clocks: dict[int, int] = {}  # what is to be added to the clock of a worker
+        self.losses_told: dict[tuple[int, int], int] = {}  # (who was told, who is lost): how often
         self.pings: dict[int, tuple[int, int]] = {}  # by worker: when the last one was sent, and the best way so far
         self.lock = threading.RLock()
         self.closed = False
@@ -183,7 +200,7 @@ class RemoteDriver(WrappingDriver):
             self.ping(worker)
 
     def kind(self, device: int) -> str:
-        return "remote cpu"
+        return REMOTE_GPU if self.transport.has_gpu[device] else "remote cpu"
 
     def link(self, source: int, target: int) -> Link:
         return SAME_PLACE if source == target else NETWORK
@@ -213,7 +230,7 @@ class RemoteDriver(WrappingDriver):
             content = self.client.packed(link.worker, batch)
             try:
                 self.transport.send(link.worker, content)
-            except (OSError, EOFError) as error:
+            except Exception as error:  # whatever a cluster's engine says
                 reason = str(error) or type(error).__name__
                 threading.Thread(target=self.note_lost, args=(link.worker, reason), daemon=True).start()
 
@@ -475,11 +492,16 @@ class RemoteDriver(WrappingDriver):
         number = sent.number
         variables = body.surroundings()
         around = None if variables is None else carried(variables)
-        arguments, watched = pickled_arguments(run, rest, fn, around, sent.places)
+        watched = None
+        arguments: Any = None if around is not None else plain_call(run, rest)
+        if arguments is None:
+            arguments, watched = pickled_arguments(run, rest, fn, around, sent.places)
         link = remote.link
         with link.lock:
             is_watched = body.set_out()
-            own = self.number_of(body.result())
+            own = next(self.body_numbers)
+            result = body.result()
+            self.numbers[id(result)] = (own, result)
             self.bodies[own] = body
             if link.lost is not None:
                 self.inner.call(stream, LostCall(self, own, link.lost))
@@ -496,6 +518,10 @@ class RemoteDriver(WrappingDriver):
                 link.functions.add(number)
                 self.command(link, "function", number, sent.content)
             self.command(link, "call", remote.name, own, inputs, grouped, number, arguments, watched, bool(is_watched))
+        return 0
+
+    def play_parcel(self, stream: int, run: Any) -> int:
+        self.parcels.play(stream, self.remote[stream], run)
         return 0
 
     def call_here(self, stream: int, remote: RemoteStream | None, body: Any) -> int:
@@ -516,6 +542,9 @@ class RemoteDriver(WrappingDriver):
 
     def number_of(self, outcome: Any) -> int:
         """Return the number by which workers know an outcome, or a launch, that is open."""
+        known = self.numbers.get(id(outcome))
+        if known is not None:
+            return known[0]
         with self.lock:
             known = self.numbers.get(id(outcome))
             if known is None:
@@ -567,7 +596,7 @@ class RemoteDriver(WrappingDriver):
 
     def note_failed(self, number: int, cause: int, content: bytes | None) -> None:
         """Hear that something has failed, or was skipped for what has."""
-        trip = self.bodies.pop(number, None)
+        trip = self.bodies.pop(number, None) or self.parcels.failed(number)
         failure = self.errors_of.get(cause)
         if trip is None:
             if failure is None and cause == number and content is not None and number in self.launch_copies:
@@ -585,7 +614,7 @@ class RemoteDriver(WrappingDriver):
 
     def note_ran(self, number: int, worker: int, thread: int, start_ns: int, end_ns: int) -> None:
         """Hear when a body ran, by the clock of its worker."""
-        trip = self.bodies.get(number)
+        trip = self.bodies.get(number) or self.parcels.ran(number)
         if trip is not None:
             shift = self.clocks.get(worker, 0)
             trip.ran(worker << 48 | thread & ((1 << 48) - 1), start_ns + shift, end_ns + shift)
@@ -603,6 +632,8 @@ class RemoteDriver(WrappingDriver):
                 kind, number, _ = pending.popleft()
             if kind in (CALL, COPY):
                 self.went_well(number)
+            elif kind == PARCEL:
+                self.parcels.went_well(number)
             elif kind == RECORD and number >= sequence:
                 return
 
@@ -623,6 +654,13 @@ class RemoteDriver(WrappingDriver):
         self.note_lost(worker, f"it could not do a command: {type(error).__name__}: {error}")
         self.transport.end(worker)
 
+    def note_missed(self, worker: int, peer: int, reason: str, losses: int) -> None:
+        """Hear that a worker does not reach another one, of which it has heard so often that it is lost."""
+        if losses == self.losses_told.get((worker, peer), 0) and self.links[peer - 1].lost is None:
+            # else it was the one before
+            self.note_lost(peer, f"worker {worker} cannot reach it: {reason}")
+            self.transport.end(peer)
+
     def note_lost(self, worker: int, reason: str) -> None:
         """A worker is gone: its streams become streams of this process, and what it was to do fails."""
         link = self.links[worker - 1]
@@ -633,7 +671,7 @@ class RemoteDriver(WrappingDriver):
                 return
             text = f"{link.name} is lost: {reason}; data that only it had are poisoned, write them anew"
             error = WorkerLostError(text, worker=link.name)
-            link.outbox, link.functions, link.is_back = [], set(), False
+            link.outbox, link.functions, link.parcels, link.is_back = [], set(), set(), False
             streams = [(stream, remote) for stream, remote in list(self.remote.items()) if remote.link is link]
             link.lost = error
             for stream, remote in streams:
@@ -645,6 +683,8 @@ class RemoteDriver(WrappingDriver):
             self.client.lose(worker, text)
         for other in self.links:
             if other.lost is None:
+                key = other.worker, worker
+                self.losses_told[key] = self.losses_told.get(key, 0) + 1
                 self.post(other.worker, "lost", worker, text)
 
     def take_over(self, stream: int, remote: RemoteStream, error: WorkerLostError) -> None:
@@ -663,6 +703,8 @@ class RemoteDriver(WrappingDriver):
             elif kind == HOST_CALL:
                 if self.host_calls.pop(number, None) is not None:
                     self.inner.call(stream, what)
+            elif kind == PARCEL:
+                self.inner.call(stream, LostPart(self.parcels, number, what, error))
             else:
                 self.inner.call(stream, LostCall(self, number, error))
 
@@ -695,6 +737,8 @@ class RemoteDriver(WrappingDriver):
             if any(self.inner.completed(stream) < remote.last for stream, remote in streams):
                 return False
             link.lost, link.is_back = None, False
+            for other in self.links:
+                self.losses_told.pop((link.worker, other.worker), None)
             with self.client.lock:
                 self.client.told[link.worker] = 0
             for stream, remote in streams:

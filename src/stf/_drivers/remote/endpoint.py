@@ -132,16 +132,26 @@ class Endpoint:
         """Send what there is to be told, as long as the process takes part."""
         while (news := self.driver.listen()) is not None:
             out: dict[int, list[Message]] = {}
-            for item in news:
-                if type(item[0]) is int:
-                    self.tell_reached(out, *item)
-                else:
-                    self.tell_news(out, *item)
+            try:
+                for item in news:
+                    if type(item[0]) is int:
+                        self.tell_reached(out, *item)
+                    else:
+                        self.tell_news(out, *item)
+            except Exception as error:  # others would wait for what it did not tell
+                self.give_up(error)
+                return
             for peer, messages in out.items():
                 try:
-                    self.deliver(peer, messages)
-                except (OSError, EOFError):
-                    pass  # it is lost, and whoever reads from it says so
+                    self.deliver(peer, without_old_marks(messages))
+                except Exception as error:
+                    self.miss(peer, f"{type(error).__name__}: {error}")
+
+    def miss(self, peer: int, reason: str) -> None:
+        """Say that another process does not get what it is sent."""
+
+    def give_up(self, error: BaseException) -> None:
+        """Say that this process cannot go on."""
 
     def tell_news(self, out: dict[int, list[Message]], kind: str, *what: Any) -> None:
         """Tell something else than a mark."""
@@ -264,6 +274,14 @@ class Endpoint:
             if tag:
                 self.learn(tag, tag, portable(WorkerLostError(reason, worker=f"device({peer - 1})")))
             self.end_exchange(number)
+
+
+def without_old_marks(messages: list[Message]) -> list[Message]:
+    """Return messages without marks of a stream that come before a later one of it."""
+    latest = {message[1]: message for message in messages if message[0] == "reached"}
+    if len(latest) == len(messages):
+        return messages
+    return [each for each in messages if each[0] != "reached" or latest[each[1]] is each]
 
 
 def word_of(itemsize: int) -> np.dtype[Any]:

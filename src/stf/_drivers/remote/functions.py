@@ -22,7 +22,11 @@ import types
 from typing import Any, NamedTuple
 
 from stf._drivers.remote.captures import (
+    ABSENT,
+    QUICK,
+    Attributes,
     Binding,
+    Cell,
     Fixed,
     is_by_value,
     is_generator,
@@ -33,7 +37,7 @@ from stf._drivers.remote.captures import (
     reached_from,
 )
 from stf._drivers.remote.surroundings import run_within
-from stf._port.remote_arrays import RemoteArray
+from stf._port.remote_arrays import RemoteArray, array_here
 from stf._support.code_facts import codes_in
 from stf._support.constants import is_constant
 
@@ -49,11 +53,52 @@ class Sent(NamedTuple):
     places: dict[int, int]
 
 
+class Held:
+    """What a function captures, in the form in which it is compared before each call: that has to be quick."""
+
+    def __init__(self, captured: list[Binding]) -> None:
+        self.cells: list[tuple[types.CellType, Any]] = []
+        self.variables: list[tuple[dict[str, Any], Any, Any]] = []
+        self.empty: list[dict[str, Any]] = []  # attributes of functions without any
+        self.others: list[Binding] = []
+        for each in captured:
+            scope = each.scope
+            if type(scope) is Fixed:
+                continue
+            if type(scope) is Cell and each.value is not ABSENT:
+                self.cells.append((scope.cell, each.value))
+            elif type(scope) is dict:
+                self.variables.append((scope, each.name, each.value))
+            elif type(scope) is Attributes and each.name is None and type(scope.kind) is types.FunctionType:
+                if scope.kind.__dict__:
+                    self.others.append(each)
+                else:
+                    self.empty.append(scope.kind.__dict__)
+            else:
+                self.others.append(each)
+
+    def is_as_it_was(self) -> bool:
+        """Return whether the same objects are there."""
+        for attributes in self.empty:
+            if attributes:
+                return False
+        for scope, name, value in self.variables:
+            if scope.get(name, ABSENT) is not value:
+                return False
+        try:
+            for cell, value in self.cells:
+                if cell.cell_contents is not value:
+                    return False
+        except ValueError:  # it was deleted
+            return False
+        return not self.others or all([each.is_as_it_was() for each in self.others])
+
+
 class Functions:
     """The functions that a context has sent to its workers."""
 
     def __init__(self) -> None:
-        self.known: dict[Any, tuple[Any, Sent, list[Binding]]] = {}  # (function, what was sent, what it captures)
+        self.known: dict[Any, tuple[Any, Sent, Held]] = {}  # (function, what was sent, what it captures)
         self.by_hash: dict[bytes, int] = {}
 
     def sent(self, fn: Any) -> Sent:
@@ -66,7 +111,7 @@ class Functions:
         """
         key = key_of(fn)
         entry = self.known.get(key)
-        if entry is not None and all([each.is_as_it_was() for each in entry[2]]):
+        if entry is not None and entry[2].is_as_it_was():
             return entry[1]
         captured = list(reached_from(parts_of(fn, is_root=True)))
         objects = objects_among(captured)
@@ -77,7 +122,7 @@ class Functions:
         if all([is_steady(each.value) for each in captured]) and is_made_of_functions(fn):
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
-            self.known[key] = (fn, sent, [each for each in captured if type(each.scope) is not Fixed])
+            self.known[key] = (fn, sent, Held(captured))
         return sent
 
 
@@ -281,6 +326,47 @@ def pickled_arguments(
     except Exception as error:
         raise what_cannot_travel(args, names, fn, error) from error
     return buffer.getvalue(), tuple(watched)
+
+
+def plain_call(run: Any, rest: Any) -> tuple[Any, ...] | None:
+    """Return a call whose arguments are arrays, numbers and texts, to be pickled with its batch; None for others.
+
+    Of an argument it has the description of the array, or the value alone, and of each array that is written which
+    argument it is. A batch has a description once, whatever calls are in it.
+    """
+    args, written, kinds, late, owes, ignores, to_fill, around = rest
+    if late is not None or to_fill is not None or around is not None:
+        return None
+    given = []
+    for value in args:
+        if type(value) is RemoteArray:
+            given.append(value.description())
+        elif type(value) in QUICK or is_plain(value):
+            given.append((value,))
+        else:
+            return None
+    places = None
+    if written is not None:
+        places = [i for target in written for i, value in enumerate(args) if value is target]
+        if len(places) != len(written):
+            return None
+    return run, given, places, kinds, owes, ignores
+
+
+def read_call(run: Any, given: Any, places: Any, kinds: Any, owes: bool, ignores: bool) -> tuple[Any, tuple[Any, ...]]:
+    """Return who runs a body, and with what else, of what `plain_call` has made."""
+    known: dict[int, Any] = {}
+    args = []
+    for item in given:
+        if len(item) == 1:
+            args.append(item[0])
+        else:
+            array = known.get(id(item))
+            if array is None:
+                array = known[id(item)] = array_here(*item)
+            args.append(array)
+    written = None if places is None else [args[i] for i in places]
+    return run, (tuple(args), written, kinds, None, owes, ignores, None, None)
 
 
 def is_same_there(value: Any) -> bool:

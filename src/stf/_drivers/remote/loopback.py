@@ -20,8 +20,11 @@ from collections.abc import Callable
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
+from stf.errors import WorkerLostError
+
 PROGRAM = "from stf._drivers.remote.loopback import main; main()"
 MOST_DELAY_S = 2e-3
+START_S = 60.0
 BYE = b""
 
 
@@ -49,15 +52,19 @@ class Loopback:
         Bodies that each runs at a time.
     delays : int, optional
         A seed: workers and client deliver messages late, by up to 2 ms each.
+    gpus : bool
+        Each worker has a GPU of this machine; they take turns at those that there are.
     """
 
-    def __init__(self, count: int, threads: int = 2, delays: int | None = None) -> None:
+    def __init__(self, count: int, threads: int = 2, delays: int | None = None, gpus: bool = False) -> None:
         self.count = count
         self.threads = threads
         self.delays = delays
+        self.has_gpu = [gpus] * count
         self.key = secrets.token_bytes(16)
         self.folder = tempfile.mkdtemp(prefix="stf-")
         self.listener = Listener(os.path.join(self.folder, "0"), "AF_UNIX", backlog=4 * count, authkey=self.key)
+        self.listener._listener._socket.settimeout(START_S)  # type: ignore[attr-defined]
         self.peers: list[Peer | None] = [None] * count
         self.processes: list[int] = [0] * count
         self.closed = False
@@ -68,22 +75,39 @@ class Loopback:
         lost: Callable[[int, str], None],
         back: Callable[[int], None],
     ) -> None:
-        """Start the workers; ``receive(worker, batch)`` gets what they send."""
+        """Start the workers; ``receive(worker, batch)`` gets what they send.
+
+        Raises
+        ------
+        PlaceError
+            A worker has no GPU.
+        WorkerLostError
+            A process was not there in a minute.
+        """
         self.receive, self.lost, self.back = receive, lost, back
         for worker in range(1, self.count + 1):
             self.launch(worker)
-        for _ in range(self.count):
-            self.accept()
+        try:
+            for _ in range(self.count):
+                self.accept()
+        except BaseException:
+            self.close()
+            raise
 
     def launch(self, worker: int) -> None:
         """Start the process of a worker."""
-        setting = (self.folder, self.key, worker, self.count, self.threads, self.delays)
+        setting = (self.folder, self.key, worker, self.count, self.threads, self.delays, self.has_gpu[0])
         self.processes[worker - 1] = nursery().fork(setting)
 
     def accept(self) -> int:
         """Wait for a worker to say that it is there; return its number."""
-        connection = self.listener.accept()
-        worker = int(connection.recv())
+        try:
+            connection = self.listener.accept()
+        except TimeoutError:
+            raise WorkerLostError(f"a worker has not started in {START_S:g} s", worker="loopback") from None
+        worker = connection.recv()
+        if isinstance(worker, BaseException):
+            raise worker
         self.peers[worker - 1] = Peer(connection)
         threading.Thread(target=self.read, args=(worker, connection), name="stf-loopback", daemon=True).start()
         return worker
@@ -103,7 +127,7 @@ class Loopback:
             if not self.closed:
                 self.launch(worker)
                 self.back(self.accept())
-        except OSError:
+        except (OSError, WorkerLostError):
             if not self.closed:
                 raise
 
@@ -213,7 +237,7 @@ def main() -> None:
         sys.stdout.buffer.flush()
 
 
-def serve(folder: str, key: bytes, number: int, count: int, threads: int, delays: int | None) -> None:
+def serve(folder: str, key: bytes, number: int, count: int, threads: int, delays: int | None, has_gpu: bool) -> None:
     """Be a worker."""
     peers: dict[int, Peer] = {}
     making = threading.Lock()
@@ -235,9 +259,15 @@ def serve(folder: str, key: bytes, number: int, count: int, threads: int, delays
                 os._exit(0)
             connected(peer).send(content)  # another process may have taken its place
 
-    from stf._drivers.remote.worker import Worker
+    from stf._drivers.remote.gpu_worker import gpus_here, make_worker
 
-    worker = Worker(number, threads, send)
+    try:
+        worker = make_worker(number, threads, send, (number - 1) % max(gpus_here()[0], 1) if has_gpu else None)
+    except Exception as error:
+        connection = Client(os.path.join(folder, "0"), "AF_UNIX", authkey=key)
+        connection.send(error)
+        connection.recv_bytes()  # until the client has gone
+        os._exit(1)
     own = os.path.join(folder, f"{number}")
     if os.path.exists(own):  # of the one before
         os.unlink(own)

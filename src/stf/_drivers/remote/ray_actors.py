@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from stf._drivers.remote.gpu_worker import make_worker
 from stf._drivers.remote.worker import Worker, facts
 from stf.errors import WorkerLostError
 
@@ -24,6 +25,8 @@ log = logging.getLogger("stf")
 MOST_IN_FLIGHT = 16  # batches
 PATIENCE_S = 0.2
 START_S, WARN_S = 300.0, 10.0
+ANSWER_S = 30.0  # an actor that does not answer for so long is lost
+LOOK_S = 0.5  # how often one looks whether batches have come
 MISSING = "remote devices of a Ray cluster need Ray and cloudpickle: pip install 'sequential-task-flow[ray]'"
 
 
@@ -35,8 +38,10 @@ class ActorWorker:
         self.worker: Worker | None = None
         self.said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.peers: list[Any] = []
+        self.sent: deque[tuple[int, Any]] = deque()  # (worker, call) that may be on its way
+        self.last_look = 0.0
 
-    def set_up(self, peers: list[Any]) -> dict[str, str]:
+    def set_up(self, peers: list[Any], gpu: int | None) -> dict[str, str]:
         """Be a worker beside others; return the versions of what is here.
 
         A process that was one already ends: it has streams and memory that nobody knows any more.
@@ -44,7 +49,7 @@ class ActorWorker:
         if self.worker is not None:
             self.end()
         self.peers = peers
-        self.worker = Worker(self.number, self.threads, self.send)
+        self.worker = make_worker(self.number, self.threads, self.send, gpu)
         return facts()
 
     def send(self, peer: int, batch: bytes) -> None:
@@ -52,7 +57,28 @@ class ActorWorker:
         if peer == 0:
             self.said.put(batch)
         else:
-            self.peers[peer - 1].run.remote(batch)
+            self.sent.append((peer, self.peers[peer - 1].run.remote(batch)))
+            if len(self.sent) > MOST_IN_FLIGHT or time.monotonic() - self.last_look > LOOK_S:
+                self.look()
+
+    def look(self) -> None:
+        """Say which worker did not get a batch; Ray tells nobody else."""
+        import ray
+
+        self.last_look = time.monotonic()
+        for _ in range(len(self.sent)):
+            try:
+                peer, call = self.sent.popleft()
+            except IndexError:
+                return
+            if not ray.wait([call], timeout=0)[0]:
+                self.sent.appendleft((peer, call))
+                return
+            try:
+                ray.get(call)
+            except Exception as error:
+                if self.worker is not None:
+                    self.worker.miss(peer, f"{type(error).__name__}: {error}")
 
     def run(self, batch: bytes) -> None:
         """Do what came from the client or from another worker."""
@@ -61,6 +87,8 @@ class ActorWorker:
 
     def poll(self) -> list[bytes]:
         """Wait for something to say; return all that there is."""
+        if self.sent and time.monotonic() - self.last_look > LOOK_S:
+            self.look()
         with contextlib.suppress(queue.Empty):
             found = [self.said.get(timeout=1.0)]
             while not self.said.empty():
@@ -84,15 +112,19 @@ class RayActors:
         Bodies that each runs at a time.
     environment : dict
         Their ``runtime_env``.
+    gpus : bool
+        Each has a GPU, which Ray gives it.
     """
 
-    def __init__(self, count: int, threads: int, environment: dict[str, Any]) -> None:
+    def __init__(self, count: int, threads: int, environment: dict[str, Any], gpus: bool = False) -> None:
         try:
             import cloudpickle  # noqa: F401
             import ray
         except ImportError:
             raise ImportError(MISSING) from None
         self.ray = ray
+        self.has_gpu = [gpus] * count
+        self.gpu = 0 if gpus else None  # of those that an actor's process sees
         self.count, self.threads, self.environment = count, threads, environment
         self.in_flight: list[deque[Any]] = [deque() for _ in range(count)]
         self.closed = False
@@ -112,12 +144,14 @@ class RayActors:
         self.receive, self.lost, self.back = receive, lost, back
         ray = self.ray
         options: dict[str, Any] = {"num_cpus": 1, "max_restarts": -1, "concurrency_groups": {"io": 1}}
+        if self.gpu is not None:
+            options["num_gpus"] = 1
         if self.environment:
             options["runtime_env"] = self.environment
         kept = ray.method(concurrency_group="io")(ActorWorker.poll)
         actor = ray.remote(**options)(type("StfWorker", (ActorWorker,), {"poll": kept}))
         self.actors = [actor.remote(number, self.threads) for number in range(1, self.count + 1)]
-        versions = self.answers([each.set_up.remote(self.actors) for each in self.actors])
+        versions = self.answers([each.set_up.remote(self.actors, self.gpu) for each in self.actors])
         for number, found in enumerate(versions, 1):
             compare(found, f"Ray actor {number}")
         for number in range(1, self.count + 1):
@@ -131,11 +165,15 @@ class RayActors:
         WorkerLostError
             They were not started in five minutes.
         """
-        end, late = time.monotonic() + START_S, asked
+        start, late = time.monotonic(), asked
         while late := self.ray.wait(late, num_returns=len(late), timeout=WARN_S)[1]:
-            free = self.ray.available_resources().get("CPU", 0)
-            text = f"{len(late)} of {self.count} Ray actors have not started; each needs a CPU, and {free:g} are free"
-            if time.monotonic() > end:
+            free, waited_s = self.ray.available_resources(), time.monotonic() - start
+            text = (
+                f"{len(late)} of {self.count} Ray actors have not started in {waited_s:.0f} s; each needs a CPU"
+                f"{' and a GPU' if self.gpu is not None else ''}, and {free.get('CPU', 0):g} CPUs and "
+                f"{free.get('GPU', 0):g} GPUs are free besides those that Ray holds for them"
+            )
+            if waited_s > START_S:
                 self.close()
                 raise WorkerLostError(f"{text}; ask for fewer, or for a larger cluster", worker="Ray actor")
             log.warning("%s; waiting for Ray", text)
@@ -145,26 +183,43 @@ class RayActors:
         """Hear what a worker says, until the context ends; see to one that has died."""
         actor = self.actors[worker - 1]
         asked = actor.poll.remote()
+        last_look = time.monotonic()
         while not self.closed:
             try:
-                batches = self.ray.get(asked)
+                batches = self.ray.get(asked, timeout=ANSWER_S)
                 asked = actor.poll.remote()
+                if time.monotonic() - last_look > LOOK_S:
+                    self.must_have_come(worker)
+                    last_look = time.monotonic()
             except Exception as error:
                 if self.closed:
                     return
-                self.lost(worker, f"its actor has died ({type(error).__name__})")
+                self.lost(worker, f"its actor has died, or does not answer ({type(error).__name__})")
+                if isinstance(error, self.ray.exceptions.GetTimeoutError):
+                    self.ray.kill(actor, no_restart=False)
                 self.await_restart(worker)
                 asked = actor.poll.remote()
                 continue
             for batch in batches:
                 self.receive(worker, batch)
 
+    def must_have_come(self, worker: int) -> None:
+        """Raise what Ray says if one of the batches that were answered did not come."""
+        waiting = self.in_flight[worker - 1]
+        with contextlib.suppress(IndexError):
+            for _ in range(len(waiting)):
+                call = waiting.popleft()
+                if not self.ray.wait([call], timeout=0)[0]:
+                    waiting.appendleft(call)
+                    return
+                self.ray.get(call)
+
     def await_restart(self, worker: int) -> None:
         """Wait until Ray has started an actor again, and use it."""
         while not self.closed:
             try:
                 self.in_flight[worker - 1].clear()
-                self.ray.get(self.actors[worker - 1].set_up.remote(self.actors))
+                self.ray.get(self.actors[worker - 1].set_up.remote(self.actors, self.gpu), timeout=START_S)
                 self.back(worker)
                 return
             except Exception as error:
@@ -175,7 +230,11 @@ class RayActors:
         """Send a batch to a worker; wait while too many are on their way."""
         waiting = self.in_flight[worker - 1]
         if len(waiting) >= MOST_IN_FLIGHT:
-            self.ray.wait([waiting.popleft()])
+            try:
+                self.ray.get(waiting.popleft(), timeout=ANSWER_S)
+            except Exception:
+                self.end(worker)  # it has missed something, and may live on
+                raise
         waiting.append(self.actors[worker - 1].run.remote(content))
 
     def end(self, worker: int) -> None:

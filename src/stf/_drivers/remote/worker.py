@@ -18,7 +18,8 @@ import numpy as np
 from stf._drivers.cpu import array_at
 from stf._drivers.remote.captures import Binding, Fixed, Watched, roots_of
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, portable, word_of
-from stf._drivers.remote.functions import ArgumentReader
+from stf._drivers.remote.functions import ArgumentReader, read_call
+from stf._drivers.remote.kept import KeptPart
 from stf._drivers.remote.surroundings import run_within
 from stf._drivers.remote.watched import Notice, WatchedDriver
 from stf._port.remote_arrays import here
@@ -35,15 +36,20 @@ class Worker(Endpoint):
         How many bodies run at a time.
     send : callable
         ``send(peer, batch)`` sends bytes to the client or to another worker.
+    driver : WatchedGpu, optional
+        Of a GPU; else the worker's tasks run on its CPU.
     """
 
-    def __init__(self, number: int, threads: int, send: Callable[[int, bytes], None]) -> None:
-        super().__init__(number, WatchedDriver(1, True, threads), send)
+    def __init__(self, number: int, threads: int, send: Callable[[int, bytes], None], driver: Any = None) -> None:
+        super().__init__(number, driver or WatchedDriver(1, True, threads), send)
         self.starts: list[int] = []  # of memory, as the client knows it, in order
         self.blocks: dict[int, tuple[int, int, Any]] = {}  # (address here, bytes, owner)
         self.functions: dict[int, Any] = {}
         self.captured: dict[int, Watched] = {}
         self.objects: dict[int, list[Any]] = {}  # that functions have brought
+        self.losses: dict[int, int] = {}  # how often the client said that another worker is lost
+        self.parcels: dict[int, KeptPart] = {}
+        self.inner_lanes: set[int] = set()  # names of streams whose marks the client is not told of
         self.reading = threading.Lock()
         self.handlers |= {
             "stream": self.make_stream,
@@ -60,6 +66,9 @@ class Worker(Endpoint):
             "function": self.keep_function,
             "call": self.call,
             "ping": self.ping,
+            "parcel": self.keep_parcel,
+            "unpack": self.drop_parcel,
+            "play": self.play,
         }
         self.teller.start()
 
@@ -76,6 +85,17 @@ class Worker(Endpoint):
         """End the threads."""
         self.driver.stop_listening()
         self.driver.close()
+
+    def miss(self, peer: int, reason: str) -> None:
+        if peer != CLIENT:  # who misses this process itself sees to it
+            self.post(CLIENT, "missed", self.number, peer, reason, self.losses.get(peer, 0))
+
+    def give_up(self, error: BaseException) -> None:
+        self.deliver(CLIENT, [("broken", self.number, portable(error, [traceback.format_exc()]))])
+
+    def lose(self, peer: int, reason: str) -> None:
+        self.losses[peer] = self.losses.get(peer, 0) + 1
+        super().lose(peer, reason)
 
     # -- streams -----------------------------------------------------------------------------------------------
 
@@ -103,7 +123,7 @@ class Worker(Endpoint):
 
     def tell_reached(self, out: dict[int, list[Message]], stream: int, sequence: int) -> None:
         name = self.names.get(stream)
-        if name is not None:
+        if name is not None and name not in self.inner_lanes:
             out.setdefault(CLIENT, []).append(("reached", name, sequence))
         super().tell_reached(out, stream, sequence)
 
@@ -197,14 +217,20 @@ class Worker(Endpoint):
         inputs: tuple[int, ...],
         group: int,
         function: int,
-        content: bytes,
+        content: bytes | tuple[Any, ...],
         changeable: tuple[tuple[int, str], ...] | None,
         is_watched: bool,
+        around: Any = None,
     ) -> None:
-        """Run a body when its stream gets here; `changeable` are its arguments that a body can change in place."""
+        """Run a body when its stream gets here; `changeable` are its arguments that a body can change in place.
+
+        `around` are the context variables of a launch; else the content has them.
+        """
         given = []
         try:
-            if changeable is None:
+            if type(content) is tuple:
+                run, rest = read_call(*content)
+            elif changeable is None:
                 run, rest = pickle.loads(content)
             else:
                 run, rest = ArgumentReader(content, self.objects.get(function, [])).load()
@@ -212,12 +238,38 @@ class Worker(Endpoint):
                 given = [Binding(label, Fixed(args[i]), i, args[i]) for i, label in changeable]
         except BaseException as error:
             run, rest = Unreadable(error), ()
+        if around is not None:
+            run, rest = run_within, (around, run, *rest)
         fn = self.functions[function]
         if type(fn) is Unreadable:
             run = fn
         call = Call(self, number, inputs, group, run, fn, rest, is_watched)
         call.captured, call.given = self.captured.get(function), given
         self.driver.call(self.streams[name], call)
+
+    # -- recordings --------------------------------------------------------------------------------------------
+
+    def make_lane(self, name: int) -> None:
+        """Make a stream of a recording."""
+        self.inner_lanes.add(name)
+        self.make_stream(name)
+
+    def keep_parcel(self, number: int, lanes: list[tuple[int, int]], steps: list[Any], is_watched: bool) -> None:
+        """Keep what this worker does of a recording."""
+        self.parcels[number] = KeptPart(self, lanes, steps, is_watched)
+
+    def drop_parcel(self, number: int, names: list[int]) -> None:
+        """Forget it, and the streams of all workers that have a part."""
+        del self.parcels[number]
+        for name in names:
+            self.drop_stream(name)
+            self.inner_lanes.discard(name)
+
+    def play(self, name: int, origin: int, number: int, *rest: Any) -> None:
+        """Do the part of a recording after a mark of a stream."""
+        self.parcels[number].play(name, origin, *rest)
+
+    # -- the rest ----------------------------------------------------------------------------------------------
 
     def ping(self, number: int) -> None:
         """Say what time it is here."""

@@ -24,6 +24,7 @@ class WrappingDriver(Driver):
         self.values = inner.values
         self.kernels = inner.kernels
         self.graphs = inner.graphs
+        self.parcels = inner.parcels
         self.has_callers = inner.has_callers
         self.records_late = inner.records_late
 

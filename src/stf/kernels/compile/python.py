@@ -57,7 +57,7 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     Returns
     -------
     bytes
-        PTX, or a cubin where it had to be linked with something: float16 arithmetic, functions of cuda.coop.
+        PTX, or a cubin where it had to be linked with something, as float16 arithmetic is.
 
     Raises
     ------
@@ -86,7 +86,8 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
         found = renamed(text, name).encode()
         if missing and not others:
             raise NotImplementedError(
-                f"it calls {', '.join(missing)}, and numba-cuda does not say where that is; write the kernel without"
+                f"it calls {', '.join(missing)}, and numba-cuda does not say where that is; write the kernel without. "
+                "Functions of cuda.coop are for kernels of Numba: stf.kernel(cuda.jit(link=f.files)(k))[grid, block]"
             )
         if missing:
             found = linked(found, others, capability)

@@ -15,7 +15,7 @@ import numpy as np
 
 from stf.kernels.compile.contributions import HOW, MARK, READ_OF, taker_of
 
-__all__ = ["ATOMIC", "maker_of", "whole_of"]
+__all__ = ["ATOMIC", "atomic_of", "maker_of", "whole_of"]
 
 ATOMIC = {"sum": "add", "minval": "min", "maxval": "max", "bitwise_and": "and_", "bitwise_or": "or_"}
 ATOMIC["bitwise_xor"] = "xor"  # operations of a GPU
@@ -303,6 +303,16 @@ def maker_of(of_gpu: bool, name: str, checks_bounds: bool = False) -> Any:
     """Return a function for kernels that makes such an array of an array, for the operator of a name."""
     family = family_of(of_gpu)
     return family.maker(lambda array: family.Reduced(array, name, checks_bounds), "array")
+
+
+@functools.cache
+def atomic_of(name: str) -> Any:
+    """Return a function for kernels of a GPU that combines an element of an array with another one."""
+    from stf.kernels.compile.python import intrinsics
+
+    scope: dict[str, Any] = {"cuda": intrinsics()}
+    exec(f"def combine(array, index, value):\n    cuda.atomic.{ATOMIC[name]}(array, index, value)\n", scope)
+    return family_of(True).jit(scope["combine"])
 
 
 def whole_of(of_gpu: bool) -> Any:

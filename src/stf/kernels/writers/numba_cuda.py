@@ -30,6 +30,7 @@ class ElementWriter(GridWriter, PythonWriter):
         bound = [*self.extra, *self.variables, *space, *[f"_stf_neutral{i}" for i in self.results]]
         named = zip(bound, self.arguments, strict=True)
         self.put(*[f"{name} = {one.text}" for name, one in named if name != one.text])
+        self.put(*self.private_copies())
         self.bind()
         for what in "xyz"[: len(self.axes)]:
             times = f"{self.rows} * " if what == "y" and self.rows > 1 else ""
@@ -37,6 +38,21 @@ class ElementWriter(GridWriter, PythonWriter):
             self.put(f"_stf_{what} = ({place}) & {NOT_NEGATIVE}")
             self.put(f"_stf_all_{what} = _stf_cuda.gridDim.{what} * _stf_cuda.blockDim.{what}")
         self.put(*[f"_stf_r{i} = _stf_neutral{i}" for i in self.results])
+
+    def private_copies(self) -> list[str]:
+        """Return lines that make the copies of a block, of small arrays that are reduced into."""
+        if not self.nest.private:
+            return []
+        size = "_stf_cuda.blockDim.x * _stf_cuda.blockDim.y * _stf_cuda.blockDim.z"
+        lines = [f"_stf_lane = {lane_of(self.count)}", f"_stf_lanes = {size}"]
+        for i, room in self.nest.private:
+            lines.append(f"_stf_p{i} = _stf_cuda.shared.array({room}, _stf_kind{i})[: _stf_a{i}.size]")
+            lines.append(f"for _stf_k in range(_stf_lane, _stf_a{i}.size, _stf_lanes):")
+            lines.append(f"    _stf_p{i}[_stf_k] = _stf_zero{i}")
+        return [*lines, "_stf_cuda.syncthreads()"]
+
+    def reduced_into(self, number: int) -> str:
+        return f"_stf_p{number}" if number in dict(self.nest.private) else super().reduced_into(number)
 
     def open_axis(self, axis: tuple[str, str]) -> None:
         what, extent = axis
@@ -61,6 +77,12 @@ class ElementWriter(GridWriter, PythonWriter):
     def tail(self) -> None:
         # numba-cuda takes stores to something for dead that is no argument, and that nobody uses later
         self.put(*[f"_stf_whole(_stf_v{i})" for i, _ in self.nest.reduced])
+        if self.nest.private:
+            self.put("_stf_cuda.syncthreads()")
+        for i, _ in self.nest.private:
+            self.put(f"for _stf_k in range(_stf_lane, _stf_a{i}.size, _stf_lanes):")
+            self.put(f"    if _stf_p{i}[_stf_k] != _stf_zero{i}:")
+            self.put(f"        _stf_atomic{i}(_stf_a{i}, _stf_k, _stf_p{i}[_stf_k])")
         if self.results:
             combine_in_block(self, self.results, self.count)
             number = "_stf_cuda.blockIdx.y + _stf_cuda.gridDim.y * _stf_cuda.blockIdx.z"
@@ -69,10 +91,15 @@ class ElementWriter(GridWriter, PythonWriter):
             self.put(*[f"_stf_out{i}[{number}] = _stf_s{i}[0]" for i in self.results])
 
 
+def lane_of(axes: int) -> str:
+    """Return the number of a thread in its block."""
+    more = " + _stf_cuda.blockDim.x * (_stf_cuda.threadIdx.y + _stf_cuda.blockDim.y * _stf_cuda.threadIdx.z)"
+    return f"_stf_cuda.threadIdx.x{more if axes > 1 else ''}"
+
+
 def combine_in_block(lines: Lines, results: range, axes: int) -> None:
     """Combine the results of the threads of a block, in a tree."""
-    more = " + _stf_cuda.blockDim.x * (_stf_cuda.threadIdx.y + _stf_cuda.blockDim.y * _stf_cuda.threadIdx.z)"
-    lines.put(f"_stf_t = _stf_cuda.threadIdx.x{more if axes > 1 else ''}")
+    lines.put(f"_stf_t = {lane_of(axes)}")
     for i in results:
         lines.put(f"_stf_s{i} = _stf_cuda.shared.array({BLOCK}, _stf_dtype{i})", f"_stf_s{i}[_stf_t] = _stf_r{i}")
     lines.put("_stf_cuda.syncthreads()", f"_stf_half = {BLOCK // 2}")

@@ -98,9 +98,13 @@ class PythonWriter(Writer):
         self.put(f"    return ({''.join(f'{name}, ' for name in self.variables)})")
         for i, kind in enumerate(self.nest.kinds):
             if kind != "array":
-                self.put(f"_stf_v{i} = " + (f"_stf_a{i}[()]" if kind == "value" else f"_stf_reduced{i}(_stf_a{i})"))
-
+                found = f"_stf_a{i}[()]" if kind == "value" else f"_stf_reduced{i}({self.reduced_into(i)})"
+                self.put(f"_stf_v{i} = {found}")
         self.put(*[f"_stf_g{i} = _stf_random(_stf_x{i})" for i in range(self.nest.randoms)])
+
+    def reduced_into(self, number: int) -> str:
+        """Return the name of what elements are combined in for an array that is reduced into."""
+        return f"_stf_a{number}"
 
     def call(self, index: str, lane: str = "") -> None:
         """Run the body for the element whose last index is `index`, and fold what it returns into results of a lane."""

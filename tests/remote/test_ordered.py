@@ -1,0 +1,31 @@
+"""Batches that come twice, late, or in another order are done once, in order."""
+
+from __future__ import annotations
+
+import random
+
+from stf._drivers.remote.ordered import InOrder
+
+
+def test_batches_are_done_once_in_order() -> None:
+    found: list[bytes] = []
+    inbox = InOrder(found.append)
+    sent = [(sender, number) for sender in (0, 1) for number in range(1, 50)] * 2
+    chance = random.Random(1)
+    chance.shuffle(sent)
+    for sender, number in sent:
+        inbox.put(sender, 7, number, b"%d %d" % (sender, number))
+    for sender in (0, 1):
+        mine = [each for each in found if each.startswith(b"%d " % sender)]
+        assert mine == [b"%d %d" % (sender, number) for number in range(1, 50)]
+
+
+def test_another_process_in_place_of_a_sender_counts_anew() -> None:
+    found: list[bytes] = []
+    inbox = InOrder(found.append)
+    inbox.put(1, 7, 1, b"a")
+    inbox.put(1, 7, 3, b"never")
+    inbox.put(1, 9, 2, b"c")
+    inbox.put(1, 7, 2, b"of one that is gone")
+    inbox.put(1, 9, 1, b"b")
+    assert found == [b"a", b"b", b"c"]
