@@ -19,6 +19,7 @@ import pytest
 os.environ.setdefault("STF_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "cache"))  # read when stf is imported
 
 import stf
+from stf.places import stream_pools
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
 
@@ -141,6 +142,7 @@ class ContextFactory:
                 if context._driver.name == "cuda":
                     assert context._driver.leaks() == (0, 0, 0, 0)
         if not any(context._resources for context in self.opened):
+            stream_pools.forget()  # which the process would keep
             if stand_in_leaks():
                 gc.collect()  # of an earlier test: Resources that its traceback held
                 stf.context(

@@ -59,6 +59,7 @@ from stf.planning.plan import Plan, plan
 from stf.tasks.annotations import Accumulate, Data, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
 from stf.tasks.new_data import Like, New
+from stf.tasks.stream_events import StreamEvent
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
 from stf.values.random_numbers import Random
@@ -103,6 +104,7 @@ __all__ = [
     "Reducer",
     "Resources",
     "Stream",
+    "StreamEvent",
     "Task",
     "TaskCancelledError",
     "TaskFailedError",

@@ -382,7 +382,10 @@ def test_an_injected_task_tells_what_a_block_would(ctx, vec):
 
     def tell(t):
         told.append([t.get_arg(0) if not is_cuda(ctx) else 0, repr(t), t.get_stream().place, len(t.streams), len(t)])
-        for ask in (t.args_cai, lambda: t.get_arg_cai(0), t.stream_ptr, lambda: t.get_arg(1), lambda: t.get_arg(2)):
+        asked = [t.args_cai, lambda: t.get_arg_cai(0), lambda: t.get_arg(1), lambda: t.get_arg(2)]
+        if not is_cuda(ctx):  # where a with-block has a stream for callbacks
+            asked.append(t.stream_ptr)
+        for ask in asked:
             try:
                 ask()
             except (TypeError, IndexError, stf.PlaceError) as error:
@@ -399,7 +402,8 @@ def test_an_injected_task_tells_what_a_block_would(ctx, vec):
         tell(t)
     assert told[0] == told[1]
     assert told[0][1] == "<task 'asks' at host, open>" and told[0][2:5] == ["host", 1, 2]
-    assert [error for error, _ in told[0][5:]] == [stf.PlaceError] * 3 + [TypeError, IndexError]
+    wanted = [stf.PlaceError] * 2 + [TypeError, IndexError] + ([] if is_cuda(ctx) else [stf.PlaceError])
+    assert [error for error, _ in told[0][5:]] == wanted
 
 
 @pytest.mark.parametrize("how", ["submit_task", "call", "named", "keyword"])

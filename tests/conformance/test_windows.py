@@ -409,3 +409,49 @@ def test_a_body_that_submits_comes_after_what_is_held(several):
     ctx.synchronize()
     ctx.synchronize()
     assert (x.numpy().tolist(), y.numpy().tolist()) == ([6.0] * 4, [1.0] * 4)
+
+
+def test_a_replayed_function_is_planned_again_when_its_tasks_take_other_times(several):
+    ctx = several(placement=planned(window=8))
+    if is_cuda(ctx):
+        pytest.skip("nodes of a GPU's graph are not timed")
+
+    @stf.task
+    def work(x: stf.ReadWrite):
+        time.sleep(float(x[0]))
+
+    @stf.replay
+    def steps(a, b, c, d):
+        work(a)
+        work(b)
+        work(c)
+        work(d)
+
+    xs = [ctx.logical_data(np.full(4, 0.001)) for _ in range(4)]
+    for _ in range(6):
+        steps(*xs)
+        ctx.synchronize()
+    before = steps._recordings
+    assert before <= 2  # the first plan may have had estimates
+    for x in xs:
+        ctx.fill(x, 0.008)
+    for _ in range(30):
+        steps(*xs)
+        ctx.synchronize()
+    assert before < steps._recordings <= before + 3
+    assert [x.numpy().tolist() for x in xs] == [[0.008] * 4] * 4
+    found = steps._recordings
+    for _ in range(40):
+        steps(*xs)
+    assert steps._recordings == found
+    assert steps._latest is not None  # which costs as little as without a plan
+
+
+def test_user_graphs_keep_their_plan(several):
+    ctx = several(placement=planned(window=8))
+    x = ctx.logical_data(np.zeros(4))
+    with ctx.task_graph() as graph:
+        inc(x)
+    for _ in range(5):
+        graph.launch()
+    assert x.numpy().tolist() == [5.0] * 4

@@ -448,6 +448,7 @@ def test_slices_are_structs_of_c(ctx):
         g.launch()
     x.write_back()
     v.write_back()
+    ctx.synchronize()
     expected = np.zeros((40, 100))
     expected[:30, 10:90:2] = 9.0
     assert (whole.get() == expected).all()

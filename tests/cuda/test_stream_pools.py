@@ -65,6 +65,6 @@ def test_the_host_has_a_stream_for_callbacks():
         for i in range(3):
             add.on(0)(x)
             with ctx.task("host", x.read()) as t:
-                stream = cupy.cuda.ExternalStream(t.stream_ptr())
+                stream = cupy.cuda.Stream.from_external(t.stream)
                 stream.launch_host_func(lambda x: seen.append(float(x[-1])), t.numpy()[0])
             assert seen == [float(j + 1) for j in range(i + 1)]

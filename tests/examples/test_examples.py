@@ -38,14 +38,19 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 LONG = ("20_reaction", "21_norms", "22_pi", "23_nbody", "25_waves", "26_cg_kernels", "27_weather")
 
 
-@pytest.mark.parametrize("path", ON_GPUS, ids=lambda path: path.stem)
+MIGRATION = sorted((EXAMPLES / "migration").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", [*ON_GPUS, *MIGRATION], ids=lambda path: path.stem)
 def test_examples_of_gpus_say_what_they_need(path):
     """In one line, where there is no GPU."""
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     environment.pop("STF_DEVICES", None)
     done = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1 and done.stdout == ""
-    assert re.fullmatch(r"\S+ needs a machine with an NVIDIA GPU( and pip install cupy-cuda13x)?\n", done.stderr)
+    assert re.fullmatch(
+        r"\S+ needs a machine with an NVIDIA GPU( and pip install (cupy-cuda13x|torch|numba))?\n", done.stderr
+    )
 
 
 def is_left_out(path: pathlib.Path, devices: str) -> bool:
@@ -125,6 +130,17 @@ def test_numbered_example_on_gpus(script, cuda_device_count):
         assert "driven from the host" not in done.stderr
     if script.stem in ("11_heat_replay", "14_training") and "is not installed" not in done.stdout:
         assert re.search(r"launched 1\d\d times", done.stdout)  # of 200 calls
+
+
+@pytest.mark.parametrize("script", MIGRATION, ids=lambda path: path.stem)
+def test_migration_on_gpus(script, cuda_device_count):
+    """Both forms agree, which the program asserts, and it prints the time of both."""
+    if cuda_device_count < 1:
+        pytest.skip("no CUDA device")
+    if on_stand_in():
+        pytest.skip("the stand-in for CUDA has none of the libraries")
+    pytest.importorskip("numba.cuda" if script.stem.startswith("numba") else script.stem.partition("_")[0])
+    assert re.search(r"streams [\d.]+ ms, tasks [\d.]+ ms\n$", run_python(script, devices="cuda").stdout)
 
 
 @pytest.mark.parametrize("script", NUMBERED, ids=lambda path: path.stem)

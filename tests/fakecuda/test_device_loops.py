@@ -264,3 +264,57 @@ def test_what_the_host_drives_is_said_once_of_what_it_is_because_of(run):
         )
 
     run(body)
+
+
+def test_a_recording_over_two_devices_is_one_launch(run):
+    @run
+    def body():
+        with stf.context(devices="cuda:0,1") as ctx:
+            x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.full(4, 2.0))
+            s = ctx.logical_data(np.array(0.0))
+            g = ctx.task_graph()
+            with g:
+                scale.on(ctx.devices[0])(x, 2.0)
+                scale.on(ctx.devices[1])(y, 3.0)
+                scale.on(ctx.devices[1])(x, 5.0)  # which comes over
+                scale.on(ctx.devices[0])(y, 7.0)
+                total.on(ctx.devices[0])(s, x)
+            g.launch()
+            ctx.synchronize()
+            fakecuda.reset_calls()
+            for k in range(2, 5):
+                g.launch()
+                ctx.synchronize()
+                assert fakecuda.calls("cuGraphLaunch") <= k - 1
+            assert fakecuda.calls("cuGraphLaunch") >= 2  # the second launch captures, and the later ones launch
+            assert x.numpy().tolist() == [1e4] * 4
+            assert y.numpy().tolist() == [2 * 21.0**4] * 4
+            assert float(s) == 4e4
+
+
+def test_a_loop_whose_body_uses_both_devices_is_decided_by_the_host_and_its_body_is_one_graph(run):
+    """CUDA wants all work in the body of a conditional node to belong to one context."""
+
+    @run
+    def body():
+        told = Told()
+        with stf.context(devices="cuda:0,1") as ctx:
+            x, y = ctx.logical_data(np.full(4, 64.0)), ctx.logical_data(np.ones(4))
+            s = ctx.logical_data(np.array(1e9))
+            g = ctx.task_graph()
+            with g, ctx.while_loop(s > 1.0, max_iterations=100) as loop:
+                scale.on(ctx.devices[0])(x)
+                scale.on(ctx.devices[1])(y, 2.0)
+                total.on(ctx.devices[0])(s, x)
+            for k in range(4):
+                ctx.fill(x, 64.0)
+                ctx.fill(s, 1e9)
+                ctx.synchronize()
+                fakecuda.reset_calls()
+                g.launch()
+                assert loop.iterations == 8
+                assert float(s) == 1.0
+                assert y.numpy().tolist() == [2.0 ** (8 * (k + 1))] * 4
+                if k >= 2:
+                    assert 8 <= fakecuda.calls("cuGraphLaunch") <= 18  # the body, and what decides, each time
+            assert sum("while_loop" in line and "another device" in line for line in told.lines) == 1

@@ -33,8 +33,11 @@ def test_a_task_fills_a_graph_of_its_own(run, way):
         def work(x, t):
             x *= 2
             fill(t.graph, x)
+            assert t.graph is t.get_graph()
+            first = t.graph
             x *= 10
             fill(t.get_graph().handle, x)
+            assert t.graph is not first and t.graph is t.graph
 
         theirs = Graph() if way == "callers" else None
         with stf.context(devices="cuda:0", use_graph=way == "context", graph=theirs) as ctx:

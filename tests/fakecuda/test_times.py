@@ -258,3 +258,78 @@ def test_records_of_kernels_lead_to_the_task_that_submitted_them(run):
         nothing_left()
 
     run(body)
+
+
+def slow_bodies():
+    """Bodies that keep a device busy, and what is known of them; for the programs below."""
+    import ctypes
+
+    library, pause = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None).usleep
+
+    def keep_busy(stream, microseconds):
+        assert library.cuLaunchHostFunc(ctypes.c_void_p(stream), pause, ctypes.c_void_p(microseconds)) == 0
+
+    def known(ctx, name):
+        return [found for (function, _, _), found in ctx.placement.durations.table().items() if function == name]
+
+
+def test_placement_knows_how_long_bodies_took_on_a_device(run):
+    def body():
+        with stf.context(devices="cuda:0,1", place="auto") as ctx:
+            data = [ctx.logical_data_zeros(8) for _ in range(4)]
+            for i in range(12):
+                with ctx.task(data[i % 4].rw(), name="slow") as t:
+                    keep_busy(t.stream_ptr(), 5000)
+                with ctx.task(data[i % 4].rw(), name="quick") as t:
+                    t.arrays()
+                if i % 4 == 3:
+                    ctx.synchronize()
+            slow, quick = known(ctx, "slow"), known(ctx, "quick")  # of one kind of device, or of two
+            assert sum(found.n for found in slow) >= 4
+            assert all(0.005 <= found.median_s <= 0.05 for found in slow)
+            assert all(0 <= found.median_s < 0.0025 for found in quick)
+            events = calls("cuEventCreate")
+            for i in range(640):
+                with ctx.task(data[i % 4].rw(), name="quick") as t:
+                    t.arrays()
+            ctx.synchronize()
+            assert calls("cuEventElapsedTime") <= 2 * (2 * 8) + 16  # eight of each at first, then one of 64
+            assert calls("cuEventCreate") - events <= 2 * 64
+        nothing_left()
+
+    run(body, slow_bodies)
+
+
+def test_tasks_that_do_not_end_are_not_measured(run):
+    def body():
+        with stf.context(devices="cuda:0,1", place="auto") as ctx:
+            x = ctx.logical_data_zeros(8)
+            for _ in range(100):
+                with pytest.raises(ZeroDivisionError), ctx.task(x.rw(), name="fails"):
+                    raise ZeroDivisionError
+                x.accept()
+            assert known(ctx, "fails") == []
+            for _ in range(4):
+                with ctx.task(x.rw(), name="works") as t:
+                    keep_busy(t.stream_ptr(), 2000)
+                ctx.synchronize()
+            with ctx.task(x.rw(), name="works"):
+                pass
+            assert sum(found.n for found in known(ctx, "works")) >= 2
+        nothing_left()
+
+    run(body, slow_bodies)
+
+
+def test_bodies_that_other_threads_call_are_timed(run):
+    def body():
+        with stf.context(devices="cuda:0,1", place="auto", submit_threads=True) as ctx:
+            data = [ctx.logical_data_zeros(8) for _ in range(4)]
+            for i in range(12):
+                add(data[i % 4])
+                if i % 4 == 3:
+                    ctx.synchronize()
+            assert sum(found.n for found in known(ctx, "add")) >= 4
+        nothing_left()
+
+    run(body, slow_bodies)

@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `helpers`, where this is run as a program
 
-from drivers import ON_CUDA, make_driver, settings, settle, shared_resources
+from drivers import DEVICES, ON_CUDA, make_driver, settings, settle, shared_resources
 
 import stf
 from stf.contexts.context import Context
@@ -90,8 +90,8 @@ class PartProgram:
     def __init__(self, seed: int) -> None:
         self.seed, self.rng = seed, random.Random(seed)
         rng = self.rng
-        self.count = rng.randint(1, 2 if ON_CUDA else 4)
-        self.devices = "cuda:" + ",".join(map(str, range(self.count))) if ON_CUDA else f"cpu:{self.count}"
+        self.count = rng.randint(1, min(2, len(DEVICES)) if ON_CUDA else 4)
+        self.devices = DEVICES[self.count - 1] if ON_CUDA else f"cpu:{self.count}"
         self.graph = rng.random() < 0.3
         self.hostile = seed if rng.random() < 0.4 else None
         self.validate = rng.random() < 0.4

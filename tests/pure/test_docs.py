@@ -104,6 +104,7 @@ def test_what_a_page_says_is_compared(tmp_path: Path) -> None:
 def test_gallery_has_every_example() -> None:
     text = (DOCS / "gallery.md").read_text()
     examples = sorted(path.name for path in (ROOT / "examples").glob("[0-9g]*.py"))
+    examples += [f"migration/{path.name}" for path in (ROOT / "examples" / "migration").glob("*.py")]
     assert [name for name in examples if f"examples/{name}" not in text] == [] and len(examples) > 20
 
 

@@ -25,8 +25,8 @@ DATA = """
 GRAPH = "close exec_handle handle launch launches name nodes param stream"
 TASK = """
     add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
-    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name result running
-    set_exec_place set_symbol start stream stream_ptr stream_ptrs streams symbol torch values
+    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name record_event result
+    running set_exec_place set_symbol start stream stream_ptr stream_ptrs streams symbol torch values
 """
 
 

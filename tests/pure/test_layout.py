@@ -103,25 +103,25 @@ SET_BY = {
     "port": "_recording.recordings",
     "closed": "contexts.ending",
     "ending": "contexts.ending",
-    "arrays": "contexts.context",
-    "validate": "contexts.context",
-    "watches": "contexts.context tasks.capsules",
+    "arrays": "contexts.wiring",
+    "validate": "contexts.wiring",
+    "watches": "contexts.context contexts.wiring tasks.capsules",
     "wants_finite": "contexts.context",
-    "adopts": "contexts.context",
+    "adopts": "contexts.wiring",
     "has_results": "tasks.functions",
-    "blocking": "contexts.context",
+    "blocking": "contexts.wiring",
     "scope": "_recording.recordings",
     "launching": "_recording.launches",
-    "gathering": "contexts.context contexts.ending graphs.graph_scope",
+    "gathering": "contexts.ending contexts.wiring graphs.graph_scope",
     "next_uses": "contexts.context contexts.planned",
     "window": "tasks.placing",
-    "make_graph_port": "contexts.context",
-    "ask_producer": "contexts.context",
+    "make_graph_port": "contexts.wiring",
+    "ask_producer": "contexts.wiring",
     "queued": "_recording.graph_calls _recording.playback tasks.recapture",
     "ran": "_recording.graph_calls tasks.recapture",
     "cancelled": "contexts.ending data.waiting",
-    "context": "contexts.context",
-    "keep_previous": "contexts.context",
+    "context": "contexts.wiring",
+    "keep_previous": "contexts.wiring",
 }
 CIMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\S+)[ \t]+c?import[ \t]+(.+)|c?import[ \t]+(.+))", re.MULTILINE)
 
@@ -286,7 +286,7 @@ def test_backends_see_the_port_and_the_driver_base() -> None:
 
 
 def test_only_the_composition_root_names_backends_and_drivers() -> None:
-    root = {"contexts/context.py", "devices/make.py", "testing.py"}
+    root = {"contexts/wiring.py", "contexts/wiring.pxd", "devices/make.py", "testing.py"}
     abstract = {"stf._drivers", "stf._drivers.base", "stf._backends"}
     for path in SOURCES:
         if relative(path) in root or relative(path).startswith(("_backends/", "_drivers/")):

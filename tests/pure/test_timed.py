@@ -14,6 +14,8 @@ from stf.devices.spec import parse_devices
 class Stamps:
     """Stamps of emulated devices: numbers from 0 on, at ten times that in nanoseconds, once `known` is so far."""
 
+    spans = None
+
     def __init__(self, devices):
         self.devices = devices
         self.count = self.known = self.collections = 0

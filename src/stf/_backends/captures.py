@@ -122,8 +122,8 @@ class StreamCaptures(Captures):
     def memory_nodes_since(self, slot, count):
         return self.graphs.memory_nodes_since(self.pointer(slot), count)
 
-    def child_of(self, pointer):
-        return self.graphs.child_of(pointer)
+    def child_of(self, pointer, known):
+        return self.graphs.child_of(pointer, known)
 
     def pointer(self, slot):
         """Return the device library's stream of a slot."""

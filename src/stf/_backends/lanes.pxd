@@ -41,6 +41,7 @@ cdef class LanePort(Port):
     cdef int start_at_origin(self, Lane lane) except -1
     cdef int copy_width
     cdef int lend(self, bint captured, int staged) except -1
+    cdef int set_up(self, int places, int width, int copy_width=*) except -1
     cdef int add_pools(self, int width) except -1
     cdef LanePool add_pool(self, int place, int kind)
     cdef LanePool pool_of(self, int place, int kind, int priority)

@@ -85,17 +85,17 @@ class LanePort(Port):
         The work is between that of a caller's stream, which nobody waits for.
     """
 
-    def __init__(self, places, width, copy_width=1):
+    def set_up(self, places, width, copy_width=1):
+        """Have lanes at so many places; a subclass begins with it."""
+        _: cython.int
         self.lanes = []
-        self.start_event = self.open_events = 0
         self.width = width
         self.copy_width = copy_width
-        self.widths = []
-        self.pools = []
+        self.widths, self.pools = [], []
         self.prioritized = {}
-        self.records_late = self.is_lent = False
         for _ in range(places):
             self.add_pools(width)
+        return 0
 
     def add_pools(self, width):
         """Room for the pools of one more place, made when they are needed; return its number."""

@@ -22,7 +22,7 @@ class Recorder(LanePort):
     """
 
     def __init__(self, places, width=16, log=False):
-        LanePort.__init__(self, places, width)
+        self.set_up(places, width)
         self.links = Links()  # all alike
         self.name = "recorder"
         self.log = []

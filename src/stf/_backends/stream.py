@@ -32,10 +32,10 @@ class StreamBackend(LanePort):
     """
 
     def __init__(self, driver, width, owns_driver=True):
-        LanePort.__init__(self, driver.device_count + 1, width, COPY_LANES)
+        self.set_up(driver.device_count + 1, width, COPY_LANES)
         self.widths[0] = max(width, HOST_LANES)
         self.driver = driver
-        self.devices = list(range(-1, driver.device_count))  # the driver's, by place
+        self.devices = [number - 1 for number in range(self.driver.device_count + 1)]  # the driver's, by place
         self.links = Links(driver, self.devices)
         self.foreign_handles = {}
         self.owns_driver = owns_driver

@@ -57,7 +57,9 @@ class Driver:
     stamps : object or None
         Tells when work on a stream ran, where bodies only enqueue: ``put(stream)`` is a number for the time at which
         the stream gets here, ``collect()`` reads what there is by now, ``time_ns(stamp)`` is on
-        `time.perf_counter_ns`, or -1 where it is not known (yet).
+        `time.perf_counter_ns`, or -1 where it is not known (yet). Its `spans`, or None, measure how long work took:
+        ``begin(stream)`` is a number, or -1; after ``end(number, stream)`` ``take()`` has it with its seconds, when the
+        work is done.
     values : dict or None
         None where memory holds values and bodies are run. Else nothing is computed: the values that were given, by name
         of data.

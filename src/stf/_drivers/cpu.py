@@ -35,11 +35,11 @@ class CpuDriver(QueueDriver):
         QueueDriver.__init__(self, device_count, workers)
         self.shares_host = shares_host
         self.runs_inline = True
-        self.adopts = not any(capacity or ())
+        self.adopts = capacity is None or not any(capacity)
         self.name = "cpu"
         self.memory = {}
         self.used = [0] * (device_count + 1)
-        self.capacity = [0, *(capacity or [0] * device_count)]
+        self.capacity = [0, *capacity] if capacity else [0] * (device_count + 1)
         self.copy_watcher = None
         self.live_allocations = 0
 

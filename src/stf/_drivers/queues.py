@@ -30,19 +30,6 @@ PATIENCE_S = (0.0, 0.001, 0.01, 0.1, 1.0)  # how long work that needs memory wai
 class Op:
     """One entry of a stream's queue."""
 
-    if not cython.compiled:
-
-        def __init__(self):
-            self.kind, self.other, self.sequence, self.uses, self.body, self.next, self.turn = (
-                0,
-                None,
-                0,
-                0,
-                None,
-                None,
-                None,
-            )
-
 
 def is_called_off(keep):
     """Return whether a copy, whose turn has come, is not to be done: see `Driver.copy`."""
@@ -50,7 +37,7 @@ def is_called_off(keep):
 
 
 def make_op(kind, body):
-    op: Op = Op()
+    op: Op = Op.__new__(Op)
     op.kind = kind
     op.body = body
     return op

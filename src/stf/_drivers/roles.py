@@ -81,8 +81,8 @@ class Graphs(Protocol):
         None if there are others, or the memory is the host's and not pinned: these nodes cannot be changed.
         """
 
-    def child_of(self, pointer: int) -> int:
-        """Return the address of an empty graph, which comes next on a stream."""
+    def child_of(self, pointer: int, known: tuple[int, int] | None) -> tuple[int, int]:
+        """Return an empty graph, which comes next on a stream, and its node; the `known` ones if nothing came after."""
 
     def statistics(self) -> tuple[int, int, int, int, int]:
         """Return how many executable graphs were made, were updated, and wait to be; their bytes, and the budget."""

@@ -93,18 +93,19 @@ def inside(engine: EngineState, thread, waits_for_one=False):
 
     A callback may wait for one task, or one data: what they wait for does not wait for the callback.
     """
-    engine.gate.enter()
-    try:
-        reap(engine)
-    finally:
-        engine.gate.leave()
-    if runs_body(engine, thread):
-        body = host_waits.RUNNING.get(thread)
+    if engine.last_open is not None:
+        engine.gate.enter()
+        try:
+            reap(engine)
+        finally:
+            engine.gate.leave()
+    body = host_waits.RUNNING.get(thread)
+    if (body is not None and body.engine is engine) or runs_inline(engine, thread):
         if not isinstance(body, host_waits.Callback):
             return f"the body of a task: {FOR_ITSELF}"
         if not waits_for_one:
             return f"a callback of task {body.label()} ({body.call_site}): {FOR_ITSELF.replace('the task', 'it')}"
-    for task in engine.opened():
+    for task in engine.opened() if engine.last_open is not None else ():
         if task.thread == thread:
             return f"task {task.label()} ({task.call_site}): {FOR_ITSELF}"
     description = recorded_description(engine, thread)

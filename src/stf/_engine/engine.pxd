@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 from stf._support.sync cimport BEGINS, ENDS, LAUNCHES, Gate, PyThread_get_thread_ident, must_have_room
-from stf._engine cimport adoption, parts, prefetching, retiring, host_waits, windows
+from stf._engine cimport adoption, outcomes, parts, prefetching, retiring, host_waits, windows
 from stf._engine.access cimport ACCUMULATE, AFFINE, NEVER, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
@@ -8,7 +8,7 @@ from stf._engine.scope cimport Gathering
 from stf._engine.state cimport EngineState
 from stf._port.replicas cimport INVALID, Replica
 from stf._port.port cimport COMPUTE, HOST, IN_ORDER
-from stf._engine.versions cimport Outcome, Version
+from stf._engine.versions cimport Outcome, Version, is_open
 from stf._engine.task cimport ENDED, GATHERED, NEW, OPEN, RECORDED, TaskCore, note_reader
 
 cdef int SPARED

@@ -24,7 +24,7 @@ from stf._engine import (
     windows,
 )
 from stf._engine.failures import raise_failures
-from stf._engine.versions import Copied, is_open
+from stf._engine.versions import Copied
 from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
 
 SPARED: cython.int = 4  # tasks; the head of `coherency` has the figures
@@ -115,6 +115,8 @@ class Engine(EngineState):
             self.port.writes = task.writes
             if task.inputs is not None and task.outcome is None:
                 task.outcome = outcomes.derive(self, task)
+            if task.choice is not None:
+                self.end_time(task)
             event = self.port.end(task.slot)
             self.finish(task, event)
             if self.validate and not self.scope.records:
@@ -159,12 +161,20 @@ class Engine(EngineState):
             if task.inputs is not None and task.outcome is None:
                 task.outcome = outcomes.derive(self, task)
             self.put_call(task.slot, call, self.place(task.where).enqueues)
+            if task.choice is not None:
+                self.end_time(task)
             event = self.port.end(task.slot)
             self.finish(task, event)
         finally:
             self.gate.leave()
         if self.blocking and not self.scope.records and PyThread_get_thread_ident() not in host_waits.RUNNING:
             self.settle(event)
+        return 0
+
+    def end_time(self, task):
+        """Let the time end that who chose the place of a task wants to know, where the body only enqueues work."""
+        if not self.scope.records and self.place(task.where).enqueues:
+            task.choice.ends(self.port.stream_number(task.slot))
         return 0
 
     def settle(self, event):
@@ -508,6 +518,8 @@ class Engine(EngineState):
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
         self.list_open(task)
+        if task.choice is not None and not self.scope.records and self.place(task.where).enqueues:
+            task.choice.begins(self.port.stream_number(task.slot))
         if self.next_uses is not None and not self.scope.records:
             self.next_uses.begun(task)
         if task.is_single_launch:

@@ -21,6 +21,8 @@ class Suspects:
         Whose tasks.
     """
 
+    __slots__ = ("engine",)
+
     def __init__(self, engine):
         self.engine = engine
 

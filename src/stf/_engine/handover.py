@@ -42,7 +42,7 @@ def retire_everything(engine: Engine):
         engine.root.tails_at(0, pending)  # what runs may submit more
     if pending.count == 0:
         retiring.settle_ready(engine)
-        pending = retiring.open_outcomes(engine)
+        retiring.open_outcomes(engine, pending)
     retiring.pause_for(engine, pending)
     owners = []
     everything = retiring.in_order_of_end(engine)

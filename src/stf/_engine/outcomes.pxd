@@ -1,5 +1,9 @@
 from stf._engine cimport parts
 from stf._engine.access cimport READ, WRITE, Access, Data
-from stf._engine.versions cimport Outcome, Version
+from stf._engine.versions cimport Outcome, Version, is_open
 from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
+
+cdef int inherit(EngineState engine, TaskCore task, Version version, Data data) except -1
+cdef int refuse_poison(EngineState engine, TaskCore task) except -1
+cdef object poison_of(TaskCore task)

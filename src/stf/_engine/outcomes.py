@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from stf._engine import parts
-from stf._engine.versions import Copied, derived_outcome, is_open
+from stf._engine.versions import Copied, derived_outcome
 from stf.errors import CaptureError, TaskFailedError
 
 
 def inherit(engine: EngineState, task: TaskCore, version: Version, data: Data):
     """Look at how the writing of an input went: unless it went well, look again before the task runs."""
-    outcome = version.outcome
+    outcome: Outcome = version.outcome
     failure = outcome.failed()
     if failure is not None and version.recover():
         outcome = version.outcome
@@ -93,10 +93,12 @@ def check_inputs(engine: EngineState, task: TaskCore):
 
 def poison_of(task: TaskCore):
     """Return the failure that spoils an input of a task, as far as is known; None if there is none."""
-    for item in task.inputs or ():
-        failure = item.failed()
-        if failure is not None:
-            return failure
+    if task.inputs is not None:
+        for item in task.inputs:
+            outcome: Outcome = item
+            failure = outcome.failed()
+            if failure is not None:
+                return failure
     return None
 
 

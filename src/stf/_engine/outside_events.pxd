@@ -5,3 +5,5 @@ from stf._engine.versions cimport Outcome
 from stf._port.events cimport EventSet
 
 cdef int WRITE
+
+cpdef int await_open(Engine engine) except -1

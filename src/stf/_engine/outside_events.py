@@ -89,7 +89,7 @@ def complete(engine: Engine, task: TaskCore, failure):
 def await_open(engine: Engine):
     """Wait a little for events that are open, and say for which one the end of a context waits longer."""
     if not engine.outside:
-        return
+        return 0
     events = EventSet()
     for event in list(engine.outside):
         events.add(event)
@@ -98,6 +98,7 @@ def await_open(engine: Engine):
             log.warning(
                 "finalize waits for event %s (%s), which nobody has completed yet", task.label(), task.call_site
             )
+    return 0
 
 
 def cancel_all(engine: Engine):

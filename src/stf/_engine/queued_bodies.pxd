@@ -7,6 +7,8 @@ from stf._engine.task cimport BEGUN, CALLED_OFF, TaskCore
 from stf._support.context_variables cimport variables_here
 from stf._support.sync cimport PyThread_get_thread_ident
 
+cdef dict RUNNING
+
 @cython.no_gc
 cdef class QueuedBody:
     cdef EngineState engine

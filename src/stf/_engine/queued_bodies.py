@@ -10,6 +10,7 @@ from stf._engine import host_waits
 from stf._engine.failures import Cancellation, Failure
 from stf.errors import PlanError, TaskStateError, no_value
 
+RUNNING: dict = host_waits.RUNNING
 NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task failed, and how"))
 
 
@@ -77,7 +78,8 @@ class QueuedBody:
         """Run the body, or skip it if an input is poisoned; return the failure, or None."""
         if self.inputs is not None and self.task.fate != CALLED_OFF:
             for item in self.inputs:
-                failure = item.failed()
+                outcome: Outcome = item
+                failure = outcome.failed()
                 if failure is not None:
                     if self.engine.cancelled is not None and isinstance(failure, Cancellation):
                         break
@@ -226,7 +228,7 @@ class QueuedBody:
         start = time.perf_counter_ns() if self.watched else 0
         host_waits.running_bodies += 1
         try:
-            host_waits.RUNNING[thread] = task
+            RUNNING[thread] = task
             if engine.observer is not None:
                 engine.observer.began(task.id, task.symbol or task.kind)
             self.prepare()
@@ -237,7 +239,7 @@ class QueuedBody:
         except BaseException as exception:
             return self.failure_of(exception)
         finally:
-            host_waits.RUNNING.pop(thread, None)
+            RUNNING.pop(thread, None)
             host_waits.running_bodies -= 1
             if engine.observer is not None:
                 engine.observer.ended(task.id)

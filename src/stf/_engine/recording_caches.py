@@ -31,8 +31,11 @@ def known(engine: EngineState):
 
 def end(engine: EngineState):
     """Let them go of what they keep of a context that is over."""
+    if not engine.caches:
+        return 0
     for cache in known(engine):
         cache.end(engine)
+    return 0
 
 
 def make_room(engine: EngineState):

@@ -1,6 +1,6 @@
 from stf._support.sync cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
-from stf._engine cimport adoption
+from stf._engine cimport adoption, thread_turns
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data
 from stf._engine.coherency cimport Coherency, Pool
 from stf._port.events cimport EventSet
@@ -9,6 +9,12 @@ from stf._port.port cimport COMPUTE, HOST
 from stf._engine.state cimport EngineState
 from stf._engine.task cimport OPEN, TaskCore
 
+cpdef int abandon_open_tasks(EngineState engine) except -1
+cdef int retire_everything(EngineState engine) except -1
+cpdef int open_outcomes(EngineState engine, EventSet pending) except -1
+cpdef int pause_for(EngineState engine, EventSet pending) except -1
+cdef int wait_for_all(EngineState engine) except -1
+cpdef list in_order_of_end(EngineState engine)
 cpdef int drain(EngineState engine) except -1
 cpdef int release_now(EngineState engine, Data data) except -1
 cpdef int fold(EngineState engine, Data data) except -1

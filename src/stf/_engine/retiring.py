@@ -477,6 +477,7 @@ def abandon_open_tasks(engine: EngineState):
         failure = Failure.of(task, error)
         engine.failures.append(failure)
         engine.fail(task, failure)
+    return 0
 
 
 def retire_all(engine: EngineState):
@@ -484,12 +485,12 @@ def retire_all(engine: EngineState):
     retries = 0
     while True:
         thread_turns.await_others(engine)
-        abandon_open_tasks(engine)
+        if engine.last_open is not None:
+            abandon_open_tasks(engine)
         engine.gate.enter()
         engine.coherency.pauses = retries
         try:
-            retire_everything(engine)
-            return
+            return retire_everything(engine)
         except Pause as pause:
             events = pause.events
         finally:
@@ -528,8 +529,9 @@ def retire_everything(engine: EngineState):
         engine.root.flush()
         engine.root.tails(pending)  # what runs may submit more
     if pending.count == 0:
-        settle_ready(engine)
-        pending = open_outcomes(engine)
+        if engine.deferred:
+            settle_ready(engine)
+        open_outcomes(engine, pending)
     pause_for(engine, pending)
     everything = in_order_of_end(engine)
     for item in everything:
@@ -544,6 +546,7 @@ def retire_everything(engine: EngineState):
         retire(engine, item)
     engine.coherency.free_all_spare()
     wait_for_all(engine)
+    return 0
 
 
 def pause_for(engine: EngineState, pending: EventSet):
@@ -551,6 +554,7 @@ def pause_for(engine: EngineState, pending: EventSet):
     records = engine.scope.records and engine.scope.thread in host_waits.RUNNING
     if pending.count or engine.last_open is not None or records:
         raise Pause(pending)
+    return 0
 
 
 def end_pause(engine: EngineState, events: EventSet, retries):
@@ -579,16 +583,15 @@ def wait_outside(engine: EngineState, events: EventSet, retries):
         time.sleep(BODY_STEP_S)
 
 
-def open_outcomes(engine: EngineState):
-    """Combine what has partial results; return the events after which it is known what failed."""
-    pending = EventSet()
+def open_outcomes(engine: EngineState, pending: EventSet):
+    """Combine what has partial results; add the events after which it is known what failed."""
     for item in list(engine.coherency.data.values()):
         data: Data = item
         if data.version.partials is not None and data.home is not None and data.write_back:
             reductions.combine(engine, data)
         if data.version.may_fail():
             pending.update(data.version.writers)
-    return pending
+    return 0
 
 
 def wait_for_all(engine: EngineState):
@@ -596,6 +599,7 @@ def wait_for_all(engine: EngineState):
     tails = EventSet()
     engine.root.tails(tails)
     engine.root.wait(tails, -1.0)
+    return 0
 
 
 def is_reachable(data: Data):

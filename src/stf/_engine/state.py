@@ -106,7 +106,7 @@ class EngineState:
 
     def calls_host(self):
         """Return whether bodies or callbacks on the host have not ended: they may use the context, and submit more."""
-        return self.queued > self.ran or not self.all_done(self.callbacks)
+        return self.queued > self.ran or (self.callbacks.count > 0 and not self.all_done(self.callbacks))
 
     def opened(self):
         """Return the tasks that have begun and not ended, the last begun first."""

@@ -7,6 +7,9 @@ from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
 from stf._support.sync cimport PyThread_get_thread_ident
 
+cpdef int begin_ending(EngineState engine) except -1
+cpdef int await_others(EngineState engine) except -1
+cpdef int forget_left(EngineState engine) except -1
 cpdef int check_thread(EngineState engine, TaskCore task) except -1
 cpdef int check_elsewhere(EngineState engine, TaskCore task) except -1
 cpdef bint is_repeated(EngineState engine) except -1

@@ -69,15 +69,19 @@ def check_ending(engine: EngineState, task: TaskCore):
 def begin_ending(engine: EngineState):
     """Be the thread that finalizes a context, after another one that does; one that is gone will not."""
     thread = PyThread_get_thread_ident()
-    end = time.monotonic() + PATIENCE_S
+    end = 0.0
     while True:
         other = engine.ending
-        is_gone = other != 0 and (time.monotonic() > end or other not in [t.ident for t in threading.enumerate()])
+        is_gone: cython.bint = False
+        if other != 0:
+            now = time.monotonic()
+            end = end or now + PATIENCE_S
+            is_gone = now > end or other not in [t.ident for t in threading.enumerate()]
         engine.gate.enter()
         try:
-            if engine.ending in (0, thread) or (is_gone and engine.ending == other):
+            if engine.ending == 0 or engine.ending == thread or (is_gone and engine.ending == other):
                 engine.ending = thread
-                return
+                return 0
         finally:
             engine.gate.leave()
         time.sleep(STEP_S)
@@ -119,7 +123,7 @@ def await_others(engine: EngineState):
     waits for no daemon threads at the end of the process, nor when an exception ends the context.
     """
     if (engine.last_open is None and not engine.scope.records) or not threading.main_thread().is_alive():
-        return
+        return 0
     start = time.monotonic()
     is_reported = False
     while time.monotonic() < start + PATIENCE_S:
@@ -130,12 +134,13 @@ def await_others(engine: EngineState):
         scope = engine.scope
         records = scope.thread in others and time.monotonic() < start + BODY_PATIENCE_S
         if not held and not records:
-            return
+            return 0
         if held and not is_reported and time.monotonic() > start + REPORTED_S:
             is_reported = True
             task = held[len(held) - 1]
             log.warning("finalize waits for task %s (%s) of another thread to end", task.label(), task.call_site)
         time.sleep(STEP_S)
+    return 0
 
 
 def gathers(scope):
@@ -173,6 +178,7 @@ def forget_left(engine: EngineState):
         engine.gathering.give_way()
     while engine.scope.thread == ABANDONED:
         engine.scope.abandon()
+    return 0
 
 
 def abandon_own(engine: EngineState):

@@ -65,3 +65,4 @@ cdef int PRUNE_AT
 cdef int64_t looks
 
 cdef Version first_version(object scope)
+cpdef bint is_open(Outcome outcome) except -1

@@ -18,4 +18,4 @@ cdef class Captures:
     cpdef object last_node(self, int slot)
     cpdef object node_count(self, int slot)
     cpdef object memory_nodes_since(self, int slot, object count)
-    cpdef object child_of(self, object pointer)
+    cpdef object child_of(self, object pointer, object known)

@@ -82,6 +82,9 @@ class Captures:
         """Return the copies and fills on a slot since its graph had `count` nodes; see `Graphs.memory_nodes_since`."""
         raise NotImplementedError
 
-    def child_of(self, pointer):
-        """Return the address of an empty graph, which comes next on a stream that is captured."""
+    def child_of(self, pointer, known):
+        """Return the address of an empty graph, which comes next on a stream that is captured, and that of its node.
+
+        That is `known`, the last such pair, if nothing came after it.
+        """
         raise NotImplementedError

@@ -10,3 +10,6 @@ cdef class Place:
     cdef readonly int rank
     cdef readonly bint is_remote
     cdef public bint is_lost
+
+cdef Place copy_of(Place place, str kind)
+cpdef list copies_of(list places, object kind_of)

@@ -47,3 +47,24 @@ class Place:
         self.kind, self.rank = kind, rank
         self.is_remote = kind.startswith("remote")
         self.is_lost = False
+
+
+def copy_of(place, kind):
+    """Return a record like that of a place, which is of a kind."""
+    copy: Place = Place.__new__(Place)
+    copy.number, copy.name, copy.ordinal = place.number, place.name, place.ordinal
+    copy.memory, copy.functions = place.memory, place.functions
+    copy.is_callers_stream = place.is_callers_stream
+    copy.kind, copy.rank = kind, place.rank
+    copy.is_remote = kind.startswith("remote")
+    copy.enqueues = copy.is_lost = False
+    return copy
+
+
+def copies_of(places, kind_of):
+    """Return records like these of the host and of devices; ``kind_of(number)`` is the kind of a driver's device."""
+    i: cython.int
+    copies = [copy_of(places[0], "host")]
+    for i in range(1, len(places)):
+        copies.append(copy_of(places[i], kind_of(i - 1)))
+    return copies

@@ -38,6 +38,7 @@ cdef class Gate:
     cdef object mutex
     cdef int enter(self) except -1
     cdef int enter_slow(self) except -1
+    cdef int wait_for_turn(self) except -1
     cdef int leave(self) except -1
     cdef int reenter(self) except -1
 

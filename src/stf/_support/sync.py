@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import weakref
 
 import cython
@@ -18,6 +19,7 @@ from stf.errors import TaskStateError
 
 BEGINS: cython.int = 80  # calls that what changes the state may need,
 ENDS: cython.int = 40  # that what ends it may need, in the same frame,
+STEP_S = 0.0005  # how often a thread looks that has no memory for a lock to wait with
 LAUNCHES: cython.int = 160  # and that what launches, or ends, all that was gathered may need, of which some are begins
 
 if not cython.compiled:
@@ -99,13 +101,16 @@ class Turns(threading.Condition):
 
 
 class Gate:
-    """Mutual exclusion; re-entry by the thread inside is an error, never a deadlock."""
+    """Mutual exclusion; re-entry by the thread inside is an error, never a deadlock.
+
+    Compiled, its lock is made where two threads meet for the first time: at most gates they never do.
+    """
 
     def __init__(self) -> None:
         self.busy = False
         self.owner = 0
         self.waiters = 0
-        self.baton = make_baton()
+        self.baton = None
         self.mutex = None if cython.compiled else threading.Lock()
 
     def enter(self):
@@ -128,7 +133,7 @@ class Gate:
             self.waiters += 1
             try:
                 while self.busy:
-                    self.baton.acquire()
+                    self.wait_for_turn()
             finally:
                 self.waiters -= 1
             self.busy = True
@@ -137,11 +142,24 @@ class Gate:
         self.owner = PyThread_get_thread_ident()
         return 0
 
+    def wait_for_turn(self):
+        """Wait until the thread inside leaves, or make the lock for that: without memory for it, look again soon."""
+        if self.baton is not None:
+            self.baton.acquire()
+            return 0
+        try:
+            baton = make_baton()
+            if self.baton is None:  # no other thread was as fast
+                self.baton = baton
+        except MemoryError:
+            time.sleep(STEP_S)
+        return 0
+
     def leave(self):
         self.owner = 0
         if cython.compiled:
             self.busy = False
-            if self.waiters and self.baton.locked():
+            if self.waiters and self.baton is not None and self.baton.locked():
                 self.baton.release()
         else:
             self.mutex.release()

@@ -31,7 +31,7 @@ def check_graphs(use_graph: Any, graph: Any, stream: Any) -> None:
 
 def check_resources(resources: Any) -> None:
     """Raise unless `resources` is what contexts share."""
-    if resources is not None and not isinstance(resources, Resources):
+    if not isinstance(resources, Resources):
         raise TypeError(
             f"resources is what contexts share, got {resources!r}; make it once with stf.Resources(), pass it to each"
         )
@@ -39,8 +39,6 @@ def check_resources(resources: Any) -> None:
 
 def pending_limit(max_pending: Any) -> int:
     """Return how many bodies may be in flight."""
-    if max_pending is None:
-        return MAX_PENDING
     hint = f"leave it out for {MAX_PENDING:,}"
     if not is_integer(max_pending):
         raise TypeError(f"max_pending is a positive number of tasks, got {max_pending!r}; {hint}")
@@ -60,8 +58,6 @@ def worker_count(workers: Any) -> int:
 
 def wants_finite(nan: Any, use_graph: Any) -> bool:
     """Return whether a context is asked to look for values that are not finite."""
-    if nan is None:
-        return False
     if nan != "error":
         raise ValueError(f"nan is 'error' or None, got {nan!r}")
     if use_graph:
@@ -82,9 +78,7 @@ def wants_submit_threads(submit_threads: Any, spec: DeviceSpec, has_caller: bool
 
 
 def memory_bound(memory_limit: Any) -> int:
-    """Bytes that replicas on a device may take; 0 for no bound."""
-    if memory_limit is None:
-        return 0
+    """Return how many bytes replicas on a device may take."""
     if not is_integer(memory_limit):
         raise TypeError(
             f"memory_limit is a positive number of bytes, got {memory_limit!r}; pass an integer such as 10**9 (only "
@@ -96,8 +90,8 @@ def memory_bound(memory_limit: Any) -> int:
 
 
 def check_plan(plan: Any) -> None:
-    """Raise TypeError unless `plan` is one, or None."""
-    if plan is not None and not isinstance(plan, Foreseen):
+    """Raise TypeError unless `plan` is one."""
+    if not isinstance(plan, Foreseen):
         raise TypeError(f"plan is what stf.plan(program, ...) returns, got {plan!r}; plan the program that is to run")
 
 

@@ -1,18 +1,11 @@
-"""Contexts: where tasks are submitted and data are registered. The one place that wires a backend to a driver."""
+"""Contexts: where tasks are submitted and data are registered."""
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from stf import config
-from stf._backends.closed import ClosedPort
-from stf._backends.graph import GraphBackend
-from stf._backends.stream import StreamBackend
-from stf._backends.timed import TimedBackend
-from stf._engine import invariants, lifetime, retiring
-from stf._engine.engine import Engine
-from stf._engine.fault_suspects import Suspects
+from stf._engine import invariants, lifetime
 from stf._support import loader
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
@@ -20,14 +13,13 @@ from stf._support.late_methods import LateMethod
 from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
+from stf.contexts.wiring import cut_off, wire
 from stf.data import checkpoints, creation, events, filling, freezing, partitioned, reading, registry, waiting
-from stf.devices import lanes
-from stf.devices.make import devices_module, make_driver
+from stf.devices.make import make_driver
 from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
 from stf.graphs import task_graph as graphs
-from stf.graphs.graph_scope import GatheringScope
-from stf.interop.arrays import library_named, producer_of
+from stf.interop.arrays import library_named
 from stf.placement.decisions import decisions_for
 from stf.placement.model import Placement
 from stf.placement.rules import EARLIEST_FINISH, Rule
@@ -37,7 +29,6 @@ from stf.tasks import capsules, checks, comparing, decorators, host_task
 from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
 from stf.tasks.window import Window
-from stf.values.reducers import KEEP_PREVIOUS
 
 if TYPE_CHECKING:
     from stf.contexts import calibration
@@ -48,8 +39,6 @@ __all__ = [
     "Context",
     "context",
 ]
-
-MOST_SPARE = 1 << 28  # bytes for each place: memory of dropped data that new data take over
 
 
 def context(
@@ -159,7 +148,8 @@ def context(
     config.check()
     if comparing.current and comparing.current[-1].devices is not None:
         devices = comparing.current[-1].devices
-    arguments.check_graphs(use_graph, graph, stream)
+    if use_graph is not False or graph is not None:
+        arguments.check_graphs(use_graph, graph, stream)
     if resources is not None:
         arguments.check_resources(resources)
     if arrays is not None:
@@ -174,11 +164,14 @@ def context(
     if workers is not None:
         spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
-    spreads = arguments.wants_submit_threads(submit_threads, spec, caller is not None)
-    bound = arguments.pending_limit(max_pending if max_pending is not None else config.max_pending)
-    arguments.check_plan(plan)
+    bound = max_pending if max_pending is not None else config.max_pending
+    bound = arguments.MAX_PENDING if bound is None else arguments.pending_limit(bound)
+    wants_threads = submit_threads is not None or config.submit_threads
+    spreads = wants_threads and arguments.wants_submit_threads(submit_threads, spec, caller is not None)
+    if plan is not None:
+        arguments.check_plan(plan)
     label = None if name is None else name_of(name)
-    wants_finite = arguments.wants_finite(nan, use_graph) or config.nan
+    wants_finite = config.nan if nan is None else arguments.wants_finite(nan, use_graph) or config.nan
     if wants_finite and spec.driver == "remote":
         raise ValueError(
             "nan='error' (STF_NAN) looks at the data of bodies in this process, and those of remote devices are in "
@@ -189,7 +182,8 @@ def context(
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if plan is not None and not (planned.current and planned.current[-1].notes_uses):
         made.engine.next_uses = NextUses(made.engine, plan.uses())
-    made.engine.port.spreads = spreads
+    if spreads:
+        made.engine.port.spreads = True
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
     if config.capsule is not None or comparing.current:
@@ -330,55 +324,15 @@ class Context(Shown, ContextCore):
             driver = resources.driver(spec) if resources is not None else make_driver(spec)
         self._driver = driver
         try:
-            self._build(driver, arrays, memory_limit, max_pending, observe, use_graph)
-            self._place_tasks(place, rule)
+            wire(self, driver, arrays, memory_limit, max_pending, observe, use_graph)
+            if place is not None or spec.count > 1:
+                self._place_tasks(place, rule)
             self._finished = False
         except BaseException:
             if resources is None:
                 driver.close()
             raise
         lifetime.watch(self)
-
-    def _build(
-        self,
-        driver: Any,
-        arrays: str | None,
-        memory_limit: int | None,
-        max_pending: int,
-        observe: str | bool,
-        use_graph: bool,
-    ) -> None:
-        """Make what orders the tasks, on a driver."""
-        spec, caller, resources = self._spec, self._caller, self._resources
-        backend = TimedBackend if driver.stamps is not None and observing.observes_times(observe) else StreamBackend
-        port = backend(driver, lanes.lanes_of(spec), resources is None)
-        bound = arguments.memory_bound(memory_limit)
-        limits = [bound if spec.shares_host else 0, *([bound] * spec.count)]
-        engine = Engine(port, spec.places(driver), limits, driver.max_workers, max_pending)
-        engine.keep_previous = KEEP_PREVIOUS
-        self._more_places = {}
-        engine.context, engine.arrays = weakref.ref(self), arrays
-        engine.make_graph_port, engine.ask_producer = GraphBackend, producer_of
-        is_remote = spec.driver == "remote"
-        watches = (config.validate or config.hostile is not None) and driver.values is None and not is_remote
-        engine.validate = engine.watches = watches
-        if not engine.validate and caller is None:
-            for pool in engine.coherency.pools:
-                pool.most_spare = MOST_SPARE
-        engine.adopts = driver.adopts and not bound and caller is None
-        engine.blocking = config.blocking and not (caller is not None and caller.captured)
-        several = spec.driver == "cuda" and spec.count > 1
-        self.attach(engine, 1 if spec.count else 0, spec.codes, devices_module().current_ordinal if several else None)
-        if caller is not None:
-            self._start_after(caller)
-        self.registry = registry.Registry()
-        self._graphs = {}
-        self.randoms: dict[tuple[int, str], None] = {}
-        if use_graph:
-            engine.gathering = GatheringScope(self, True, "the graph of this context")
-        observing.setup_observers(self, observe)
-        self._suspects = Suspects(engine)
-        driver.watch_loss(self._suspects)
 
     def _place_tasks(self, place: places.ExecPlace | None, rule: Rule) -> None:
         """Say where tasks run that name no place, and how a place is chosen where there are several."""
@@ -389,21 +343,14 @@ class Context(Shown, ContextCore):
             devices = [(owner, number) for number in self._spec.numbers]
             decisions = decisions_for(config.placement)
             by_itself = is_auto(place) if place is not None else self._spec.driver == "remote"
-            model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions)
+            stamps = self._driver.stamps if self._driver.values is None else None
+            spans = None if stamps is None else stamps.spans
+            model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions, spans)
             self.choose_places(model, by_itself)
             if rule.window and self._caller is None:
                 self.hold_tasks(Window(self.engine, self.placement, rule.window))
         if place is not None and not is_auto(place):
             self.attach(self.engine, table.place_code(self, place), self.codes)
-
-    def _start_after(self, caller: callers.Caller) -> None:
-        """Begin on a caller's stream; its device is the default place."""
-        self.attach(self.engine, self.codes[caller.ordinal], self.codes)
-        try:
-            self.engine.port.callers.start_after(self.default_code, caller.pointer, caller.captured)
-        except BaseException:
-            self.engine.port.shutdown()
-            raise
 
     def _grid_task(self, args: Any, symbol: str | None) -> Any:
         """Return a task on several places."""
@@ -444,8 +391,7 @@ class Context(Shown, ContextCore):
     def _abandon_after_fork(self) -> None:
         """In the child of a fork nothing of the parent's context may be used."""
         self._finished = True
-        reason = "was forked: it belongs to the parent process; make a new one in the child"
-        retiring.abandon(self.engine, ClosedPort(f"{self!r} {reason}"), reason)
+        cut_off(self, "was forked: it belongs to the parent process; make a new one in the child")
 
     def __del__(self) -> None:
         if self._finished is False:

@@ -1,12 +1,16 @@
-"""How a context ends: everything runs, arrays are written back, memory and streams are given up."""
+"""How a context ends: everything runs, arrays are written back, memory and streams are given up.
+
+Compiled, since programs open contexts by the thousand, and most have nothing of what is looked for here.
+"""
 
 from __future__ import annotations
 
 import logging
 
+import cython
+
 from stf._engine import handover, lifetime, outside_events, recording_caches, retiring, thread_turns
 from stf._engine.failures import description_of_cancelled
-from stf._support.sync import must_have_room
 from stf.contexts.observing import write_pictures
 from stf.data.partitioned import bring_home
 from stf.devices.make import stream_is_captured
@@ -14,10 +18,9 @@ from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
 from stf.graphs.graph_scope import await_launches
 from stf.graphs.task_graph import close_graphs
 from stf.tasks import capsules, lent
-from stf.tasks.checks import check_errors, must_be_outside
-from stf.tasks.task import ContextCore
 
 log = logging.getLogger("stf")
+LENT: dict = lent.BORROWERS
 
 FINALIZED = (
     "was finalized: registered arrays hold their results; read other data before its end, or make a new one with "
@@ -25,7 +28,8 @@ FINALIZED = (
 )
 
 
-def finalize(context: ContextCore) -> None:
+@cython.binding(True)
+def finalize(context):
     """Run everything, write back, release; calling it again does nothing.
 
     Raises
@@ -42,48 +46,52 @@ def finalize(context: ContextCore) -> None:
     >>> X
     array([1., 1., 1.])
     """
-    if context._finished:
+    core: ContextCore = context
+    if core._finished:
         return
-    must_be_outside(context, "finalize", False)  # which launches, when it has abandoned what others left open
-    finish(context)
-    check_errors(context)
+    must_be_outside(core, "finalize", False)  # which launches, when it has abandoned what others left open
+    finish(core)
+    raise_what_failed(core)
 
 
-def finish(context: ContextCore, knows_stream: bool = True) -> None:
+@cython.binding(True)
+def finish(context, knows_stream=True):
     """Finalize, whoever is inside: nobody can use the context any more.
 
     A context that nobody finalized `knows_stream` no more: a caller's stream may be gone by then.
     """
+    core: ContextCore = context
     must_have_room()
-    thread_turns.begin_ending(context.engine)
+    thread_turns.begin_ending(core.engine)
     try:
-        fault = None if context._finished else retire(context, knows_stream)  # else by another thread meanwhile
+        fault = None if core._finished else retire(core, knows_stream)  # else by another thread meanwhile
     finally:
-        context.engine.ending = 0
+        core.engine.ending = 0
     if fault is not None:
         raise fault
 
 
-def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
+def retire(context: ContextCore, knows_stream):
     """Run everything, write back, release, close; return what became of the device, if it is lost."""
+    engine, caller = context.engine, context._caller
     try:
-        thread_turns.await_others(context.engine)
-        context.engine.submit_held()
-        caller = context._caller
+        thread_turns.await_others(engine)
+        engine.submit_held()
         if not knows_stream:  # nor does anybody know its events
-            outside_events.cancel_all(context.engine)
-        outside_events.await_open(context.engine)
-        if context.engine in lent.BORROWERS:  # what their bodies write must be there when parts are brought home
-            retiring.abandon_open_tasks(context.engine)
-            lent.settle_all(context.engine)
-        bring_home(context)
+            outside_events.cancel_all(engine)
+        outside_events.await_open(engine)
+        if LENT and engine in LENT:  # what their bodies write must be there when parts are brought home
+            retiring.abandon_open_tasks(engine)
+            lent.settle_all(engine)
+        if context._kept_parts:
+            bring_home(context)
         if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
             end_lost_capture(context)
         end_graphs(context)
         if caller is None or not knows_stream:
-            retiring.retire_all(context.engine)
+            retiring.retire_all(engine)
         else:
-            handover.hand_over(context.engine, context.default_code, caller.pointer)  # whose stream comes after all
+            handover.hand_over(engine, context.default_code, caller.pointer)  # whose stream comes after all
     except (KeyboardInterrupt, TaskStateError):
         raise  # not finished: the data are still there, and finalize can be called again
     except BaseException as error:
@@ -91,20 +99,22 @@ def retire(context: ContextCore, knows_stream: bool) -> BaseException | None:
             raise  # likewise
         give_up(context)
         raise
-    fault = context._driver.fault() if context._caller is None else None
+    fault = context._driver.fault() if caller is None else None
     close(context)
     return fault
 
 
-def end_graphs(context: ContextCore) -> None:
+def end_graphs(context: ContextCore):
     """Launch what was gathered, and give up what was recorded."""
     engine = context.engine
-    if engine.gathering is not None and engine.gathering.implicit:
-        engine.gathering.is_over = True
-        if engine.gathering.scope is not None:
-            retiring.abandon_open_tasks(engine)
-        engine.gathering.flush()
-    await_launches(engine.gathering)
+    gathering = engine.gathering
+    if gathering is not None:
+        if gathering.implicit:
+            gathering.is_over = True
+            if gathering.scope is not None:
+                retiring.abandon_open_tasks(engine)
+            gathering.flush()
+        await_launches(engine.gathering)
     if context._graphs:
         close_graphs(context._graphs)
     while engine.scope.records:
@@ -112,7 +122,7 @@ def end_graphs(context: ContextCore) -> None:
     engine.gathering = None
 
 
-def end_lost_capture(context: ContextCore) -> None:
+def end_lost_capture(context: ContextCore):
     """Give up what was gathered for a capture that is over: launched now, it would run."""
     engine = context.engine
     if engine.gathering is not None and engine.gathering.implicit:
@@ -125,7 +135,7 @@ def end_lost_capture(context: ContextCore) -> None:
     )
 
 
-def give_up(context: ContextCore) -> None:
+def give_up(context: ContextCore):
     """Close after a failure; what fails on the way is less than what failed before."""
     try:
         retiring.forget_all(context.engine)
@@ -134,31 +144,39 @@ def give_up(context: ContextCore) -> None:
     close(context)
 
 
-def close(context: ContextCore) -> None:
+def close(context: ContextCore):
     """Give the port and the driver back; the context is finalized."""
-    with context.engine.gate:  # what begins beside this has seen that it ends, or sees this
+    engine = context.engine
+    engine.gate.enter()  # what begins beside this has seen that it ends, or sees this
+    try:
         context._finished = True
-        context.engine.closed = FINALIZED
+        engine.closed = FINALIZED
+    finally:
+        engine.gate.leave()
     try:
         lifetime.forget(context)
-        lent.forget(context.engine)
+        if LENT:
+            lent.forget(engine)
         context._driver.ignore_loss(context._suspects)
-        recording_caches.end(context.engine)
+        recording_caches.end(engine)
     finally:
-        context.engine.port.shutdown()
+        engine.port.shutdown()
     context._more_places.clear()
     if context._caller is not None:
         if context._caller.filling is not None:
             context._caller.filling.end()
         context._caller = context._caller._replace(owner=None, filling=None)
-    write_pictures(context)
-    capsules.tell_unused(context)
+    if context._dot is not None:
+        write_pictures(context)
+    if context._capsules:
+        capsules.tell_unused(context)
     if context.placement is not None:
         context.placement.end()
-    tell_idle_devices(context)
+    if context._spec.count > 1:
+        tell_idle_devices(context)
 
 
-def end_after(context: ContextCore, error: BaseException) -> None:
+def end_after(context, error):
     """Finalize after an exception: tasks whose bodies have not begun are cancelled."""
     engine = context.engine
     cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
@@ -175,10 +193,8 @@ def end_after(context: ContextCore, error: BaseException) -> None:
         error.add_note(description_of_cancelled(cancelled))
 
 
-def tell_idle_devices(context: ContextCore) -> None:
+def tell_idle_devices(context):
     """Log that everything ran on one of several devices."""
-    if context._spec.count < 2:
-        return
     used = [0] * context._spec.count
     for pool in context.engine.coherency.pools[1:]:
         used[max(context.engine.places[pool.place].memory, 1) - 1] += pool.tasks

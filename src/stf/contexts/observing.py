@@ -54,8 +54,6 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     context._dot = context._trace = context._durations = context._device_times = device_times = kernels = ranges = None
     if shows_ranges():
         ranges = nvtx_ranges()
-    elif observe is False and not config.dot_file:
-        return
     if observe in (True, "dot", "cupti") or config.dot_file:
         from stf.observe.dot import DotRecorder
 
@@ -406,7 +404,7 @@ def count_gathered(context: ContextCore) -> int:
 
 
 def write_pictures(context: ContextCore) -> None:
-    if context._dot is not None and config.dot_file:
+    if config.dot_file:
         try:
             with whole_file(next_file(config.dot_file)) as partial:
                 partial.write_text(dot(context), encoding="utf-8")

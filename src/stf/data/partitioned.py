@@ -15,7 +15,7 @@ import numpy as np
 from stf._engine import parts as engine_parts
 from stf._engine.access import AFFINE, Access
 from stf.data.logical_data import LogicalData
-from stf.data.pieces import Pieces, kept
+from stf.data.pieces import Pieces
 from stf.errors import AccessError, PlaceError, TaskStateError
 from stf.places.halos import margins_of
 from stf.places.partition import Part, positions_of
@@ -479,7 +479,9 @@ def partitioned_form(context: Any, handle: LogicalData, place: CompositePlace) -
         return partitioned(pieces)
     pieces = known[handle.core] = Pieces(context, handle, place)
     if handle.core.home is not None and not handle.core.readonly:
-        kept.setdefault(context, []).append(pieces)
+        if context._kept_parts is None:
+            context._kept_parts = []
+        context._kept_parts.append(pieces)
     return partitioned(pieces)
 
 
@@ -514,7 +516,7 @@ def access_on(access: Any, grid: Grid) -> Any:
 
 def bring_home(context: Any) -> None:
     """Refresh the wholes that users look at when a context has ended."""
-    for pieces in kept.get(context, ()) if kept else ():  # few contexts have any
+    for pieces in context._kept_parts or ():
         core = pieces.whole.core
         if core.write_back and not core.released and context.engine.cancelled is None:
             pieces.refresh_whole(None, core.home.place)

@@ -35,7 +35,6 @@ from stf.tasks.checks import must_be_open, must_be_settled, task_of_kind
 __all__ = ["Pieces"]
 
 GATHER, SCATTER, EXCHANGE = engine_parts.GATHER, engine_parts.SCATTER, engine_parts.EXCHANGE
-kept: weakref.WeakKeyDictionary[Any, list[Pieces]] = weakref.WeakKeyDictionary()  # whose arrays are to be refreshed
 
 
 class Box(NamedTuple):
@@ -328,8 +327,9 @@ class Pieces:
             self.refresh_whole(None, 0)
         for handle in (self.whole, *(form.handle for form in self.forms.values()), *self.handles):
             LogicalData.release(handle)
-        if self in kept.get(self.context, ()):
-            kept[self.context].remove(self)
+        kept = self.context._kept_parts
+        if kept is not None and self in kept:
+            kept.remove(self)
 
 
 def submit(context: Any, kind: str, accesses: list[Any], where: Any, work: Any, at_root: bool) -> None:

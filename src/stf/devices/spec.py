@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from stf._port.place import Place
+from stf._port.place import Place, copies_of
 from stf.devices.hardware import KINDS
 from stf.errors import PlaceError
 from stf.observe.statistics import DriverStatistics
@@ -83,21 +83,20 @@ class DeviceSpec:
 
     def places(self, driver: Any) -> list[Place]:
         """Return the records of the host and of the devices of a driver."""
-        host, *devices = self._fields_of_places
-        return [Place(*host, False, "host"), *[Place(*each, False, driver.kind(each[0] - 1)) for each in devices]]
+        return copies_of(self._places, driver.kind)
 
     @cached_property
-    def _fields_of_places(self) -> list[tuple[int, str, int, int, int]]:
+    def _places(self) -> list[Place]:
         devices = [
-            (i, f"device({number})", number, 0 if self.shares_host else i, function_key(("device", number)))
+            Place(i, f"device({number})", number, 0 if self.shares_host else i, function_key(("device", number)))
             for i, number in enumerate(self.numbers, 1)
         ]
-        return [(0, "host", -1, 0, 0), *devices]
+        return [Place(0, "host", -1, 0), *devices]
 
     @cached_property
     def codes(self) -> dict[int | str, int]:
         """The number of the place of each device, and of the host."""
-        return {fields[2]: fields[0] for fields in self._fields_of_places[1:]} | {"host": 0}
+        return {number: place for place, number in enumerate(self.numbers, 1)} | {"host": 0}
 
     @cached_property
     def text(self) -> str:

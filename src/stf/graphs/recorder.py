@@ -8,6 +8,7 @@ from typing import Any
 from stf._engine import initial_content, thread_turns
 from stf._recording import recordings
 from stf.errors import TaskStateError
+from stf.graphs.plan_times import PlanTimes, times_of_plan
 from stf.tasks.task import ContextCore
 
 
@@ -15,6 +16,7 @@ class RecordingBuilder:
     """Opens one recording after the other."""
 
     scope: Any = None
+    plan_times: PlanTimes | None = None
 
     def __init__(self, context: ContextCore, description: str) -> None:
         self.context = context
@@ -46,6 +48,7 @@ class RecordingBuilder:
         """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
         try:
             self.engine.submit_held()  # a recording is planned as a whole
+            self.plan_times = times_of_plan(self.engine.window)
             if needed is not None:
                 with self.engine.gate:
                     initial_content.restore(self.engine, self.scope, needed)

@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
@@ -43,6 +44,7 @@ from stf.graphs.call_signature import (
 from stf.graphs.closure_variables import Variable, is_function, variables_of
 from stf.graphs.executed import Executed
 from stf.graphs.names_read import Reached
+from stf.graphs.plan_times import plans_again
 from stf.graphs.task_graph import TaskGraph
 from stf.observe.html import lines_html, never_raises
 from stf.places.table import exec_place_of
@@ -189,6 +191,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         self._lock = threading.RLock()  # of what is known; not held while a call goes on
         self._recordings = 0
         self._given_up = 0
+        self._planned_again: Counter[Signature] = Counter()
         self._new = 0  # signatures
         self._compared: list[CallEntry] = []  # with what is recorded anew just now
         self._rests_until = 0.0  # when a recording is tried again that got no turn, or no memory
@@ -227,7 +230,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             entry = self._entry_for(context, bound.arguments)
             entry.calls += 1
             graph = entry.graph
-            if graph is not None:
+            if graph is not None and not plans_again(self, entry, graph):
                 return self._replay(context, entry, graph, bound, None if kwargs else len(args))
             try:
                 if entry.calls > 1 and not entry.is_plain and time.monotonic() >= self._rests_until:
@@ -246,7 +249,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         if config.validate:
             graph = self._compare(context, entry, graph, bound)
         result = entry.result
-        if given is not None and not config.validate:
+        is_watched = graph._plan_times is not None and graph._plan_times.is_watched
+        if given is not None and not config.validate and not is_watched:
             self._remember(context, entry, bound.arguments, given)
         held = returned_data.hold(graph, result)
         others = returned_data.in_use(result, entry.first_data)

@@ -19,6 +19,7 @@ from stf.graphs.blocks import BranchBlock, Loop, RepeatBlock, count_of, must_be_
 from stf.graphs.graph_scope import GraphScope
 from stf.graphs.handed_out import HandedOut
 from stf.graphs.launchable import GraphCore
+from stf.graphs.plan_times import PlanTimes
 from stf.graphs.recorder import RecordingBuilder
 from stf.observe import html
 from stf.tasks.annotations import Stream
@@ -231,6 +232,7 @@ class TaskGraph(Shown, GraphCore):
         super().__init__(name, weakref.ref(context))
         self._recorder: RecordingBuilder | None = None
         self._closed = False
+        self._plan_times: PlanTimes | None = None
         self._patience: float | None = None  # if others wait for its recording: how many seconds it waits for them
         self._handed_out: HandedOut | None = None
         context._graphs[id(self)] = weakref.ref(self)
@@ -297,6 +299,7 @@ class TaskGraph(Shown, GraphCore):
         try:
             if error is None:
                 self._recording = recorder.close()
+                self._plan_times = recorder.plan_times
                 if self._params:
                     self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
                     self._derived = list({id(one): one for one in self._take_derived()}.values())

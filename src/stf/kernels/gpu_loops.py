@@ -123,18 +123,17 @@ def kernel_for(
         found = kernel_of(lambda capability: compile_cpp(text, capability, CPP_OPTIONS), parameters, symbol)
     else:
         text = ElementWriter(nest, rows, variables, len(arrays) - len(nest.results), arguments).written()
-        scope = scope_of_body(signature, nest) | scope_for(arguments, nest.results)
+        scope = scope_of_nest(nest, body, signature.captured, device_function, True)
+        scope |= scope_for(arguments, nest.results) | scope_of_private(signature, nest)
         kernel = with_body(text, f"<kernel of {body.__name__}>", body, signature.captured, scope)
         found = described(kernel, parameters, symbol, (text, key))
     known[key] = found
     return found
 
 
-def scope_of_body(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
-    """Return the global variables of a body on a GPU, and what converts between them and the loops."""
-    scope = scope_of_nest(nest, signature.body, signature.captured, device_function, True)
-    if nest.reduced:
-        scope["_stf_whole"] = whole_of(True)
+def scope_of_private(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
+    """Return the global variables of what blocks do with copies of arrays that are reduced into."""
+    scope: dict[str, Any] = {"_stf_whole": whole_of(True)} if nest.reduced else {}
     for i, _ in nest.private:
         op, dtype = signature.parameters[i].op, signature.parameters[i].access.data.core.layout.dtype
         scope |= {f"_stf_kind{i}": dtype, f"_stf_zero{i}": dtype.type(op.neutral(dtype))}

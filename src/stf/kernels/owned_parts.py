@@ -34,7 +34,6 @@ from stf.places.partition import Part, part_of, positions_of
 
 __all__ = ["loops_beyond_parts", "loops_over_parts", "uses_own_elements"]
 
-
 VERBS = {1: "read", 2: "write", 3: "rw"}
 Uses = list[tuple[int, ...]]  # of an array: how far each is from the body's own element, along each axis
 

@@ -31,6 +31,16 @@ class Choice:
         if self.timing is not None:
             self.timing.ran(start_ns, end_ns)
 
+    def begins(self, stream: int) -> None:
+        """Let a time begin, where the body only enqueues work on a stream."""
+        if self.timing is not None:
+            self.timing.begins(stream)
+
+    def ends(self, stream: int) -> None:
+        """Let it end."""
+        if self.timing is not None:
+            self.timing.ends(stream)
+
     def lines(self) -> Iterator[str]:
         """Yield a table of the places."""
         yield f"placed automatically at {self.names[self.number]}: {self.rule}"

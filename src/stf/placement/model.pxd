@@ -50,6 +50,7 @@ cdef class Placement:
     cdef readonly list kinds  # of devices: (name, whether bodies only enqueue)
     cdef list kind_numbers  # of these, in `durations`
     cdef bint is_observed  # somebody else measures all tasks
+    cdef readonly object device_times  # measures bodies that only enqueue work; or None
     cdef Engine engine
     cdef list names  # of the places, by number
     cdef double weight  # of the time that copies take
@@ -76,6 +77,7 @@ cdef class Placement:
     cdef double last_free, last_arrived  # and the clock there before
     cdef int64_t plan  # the number of the plan that is being made; 0 for none
     cdef int64_t plans  # how many were made
+    cdef public dict planned_s  # what the last one took each `Timing` for
     cpdef int choose(self, TaskCore task, object context) except -1
     cdef int reserve(self, int count) except -1
     cdef int look(self, TaskCore task) except -1

@@ -36,6 +36,7 @@ from stf._port.replicas import Replica
 from stf.observe.durations import Timing, Timings
 from stf.placement.asking import ask
 from stf.placement.choices import Choice, Row
+from stf.placement.device_times import DeviceTimes
 
 if not cython.compiled:
     from types import SimpleNamespace
@@ -116,9 +117,11 @@ class Placement:
         What the devices are known by in this process, so that contexts see each other's load.
     decisions : Decisions, optional
         Of an earlier run, to be repeated; or where those of this one are kept.
+    spans : object, optional
+        Measures work on streams, where bodies only enqueue it.
     """
 
-    def __init__(self, engine, count, rule, model=None, timings=None, devices=None, decisions=None):
+    def __init__(self, engine, count, rule, model=None, timings=None, devices=None, decisions=None, spans=None):
         source: cython.int
         number: cython.int
         self.engine, self.count, self.rule = engine, count, rule
@@ -126,6 +129,8 @@ class Placement:
         self.width = count + 1
         known = None if model is None else model.known_s
         self.is_observed = timings is not None
+        self.planned_s = {}
+        self.device_times = None if spans is None else DeviceTimes(spans)
         self.durations = timings or Timings([place.kind for place in engine.places[1 : self.width]], known)
         if timings is not None:
             self.durations.known = known
@@ -205,10 +210,16 @@ class Placement:
         if self.decisions is not None:
             self.decisions.note(task.placed, task, place)
         timing: Timing = self.timings[self.clocks[place].kind]
-        task.choice = timing if not self.is_observed and timing.is_due() else None
+        task.choice = self.measure_of(place, timing) if not self.is_observed and timing.is_due() else None
         if self.engine.observer is not None:
             task.choice = Choice(place, self.candidates(task), self.rule.describe(), self.names, task.choice)
         return 0
+
+    def measure_of(self, place, timing):
+        """Return what measures a task at a place; None if nobody can."""
+        if not self.engine.place(place).enqueues:
+            return timing
+        return None if self.device_times is None else self.device_times.measured(timing)
 
     def number_task(self, task):
         """Give a task its number among those whose place is chosen, in the order of submission."""

@@ -71,6 +71,7 @@ def plan(placement, tasks, count):
     placement.plans += 1
     placement.plan = placement.plans
     placement.take_loads()
+    planned_s: dict = {}
     try:
         while len(order) < count:
             if next == len(order):  # all of one rank were placed
@@ -85,11 +86,13 @@ def plan(placement, tasks, count):
                 place = placement.earliest(task)
             placement.settle_on(task, place)
             run = placement.runs[placement.clocks[place].kind]
+            planned_s[placement.timings[placement.clocks[place].kind]] = run.seconds
             task.keeps_order = run.is_known and run.seconds > LONG_S
             placement.commit(task, place)
             places[index] = place
     finally:
         placement.plan = 0
+    placement.planned_s = planned_s
     return order, places
 
 

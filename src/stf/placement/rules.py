@@ -65,8 +65,8 @@ def eft(*, move_weight: float = MOVE_WEIGHT, model: Any = None) -> Rule:
         nothing but the end of the task counts.
     model : Calibration, str or path, optional
         What `Context.calibrate` has measured, or the file of it: how long tasks and copies take from the start. Without
-        it a task of which nothing is known counts by the bytes of its data, and bodies on a CPU are measured as they
-        run. On a GPU, bodies only enqueue work: they are measured with ``observe="durations"``.
+        it a task of which nothing is known counts by the bytes of its data, and tasks are measured as they run: the
+        first eight of a function and a size, then one of 64. On a GPU, events around the work of a body measure it.
 
     Returns
     -------
@@ -110,8 +110,8 @@ def planned(window: int = WINDOW, move_weight: float = PLANNED_WEIGHT, *, model:
         How many times the time of a copy counts.
     model : Calibration, str or path, optional
         What `Context.calibrate` has measured, or the file of it: how long tasks and copies take from the start. Without
-        it a task of which nothing is known counts by the bytes of its data, and bodies on a CPU are measured as they
-        run. On a GPU, bodies only enqueue work: they are measured with ``observe="durations"``.
+        it a task of which nothing is known counts by the bytes of its data, and tasks are measured as they run: the
+        first eight of a function and a size, then one of 64. On a GPU, events around the work of a body measure it.
 
     Returns
     -------

@@ -15,6 +15,9 @@ from stf._support.completion import Shown
 from stf.interop.arrays import LIBRARIES
 from stf.interop.dtypes import dtype_of
 
+if TYPE_CHECKING:
+    from stf.tasks.stream_events import StreamEvent
+
 __all__ = ["Accumulate", "Data", "Read", "ReadWrite", "Stream", "Write", "access_mode"]
 
 
@@ -278,6 +281,31 @@ class Stream(Shown):
     def __int__(self) -> int:
         """Return the stream's address, for libraries that take a number."""
         return self.__cuda_stream__()[1]
+
+    def record_event(self) -> StreamEvent:
+        """Return an event that is recorded here on the stream: see `StreamEvent`.
+
+        Raises
+        ------
+        CaptureError
+            The task is recorded in a CUDA graph, where an event has no time yet.
+
+        Examples
+        --------
+        >>> @stf.task
+        ... def double(x: stf.ReadWrite, stream: stf.Stream | None = None):
+        ...     start = stream.record_event()
+        ...     x *= 2
+        ...     took_ms.append(start.elapsed_time(stream.record_event()))
+        >>> took_ms = []
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     double(ctx.logical_data_ones(3))
+        >>> 0 < took_ms[0] < 1000
+        True
+        """
+        from stf.tasks.stream_events import record_on
+
+        return record_on(None if self.handle is None else int(self.handle), f"a task at {self.place}")
 
     def __repr__(self) -> str:
         return f"<stream of a task at {self.place}>"

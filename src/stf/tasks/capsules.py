@@ -23,7 +23,6 @@ import logging
 import os
 import sys
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Kept", "capsule", "kept_for", "offer", "refuse"]
 
 log = logging.getLogger("stf")
-wanted: weakref.WeakKeyDictionary[Any, list[Wanted]] = weakref.WeakKeyDictionary()  # by context
 lock = threading.Lock()
 numbers = itertools.count()
 saved_lines: set[tuple[str, str]] = set()  # of tasks that failed: name and line
@@ -119,13 +117,13 @@ def capsule(context: Any, task: Any, path: Any) -> None:
     engine = context.engine
     engine.submit_held()  # tasks of calls before this one
     with lock:
-        wanted.setdefault(context, []).append(Wanted(task, path))
+        context._capsules = [*(context._capsules or ()), Wanted(task, path)]
     engine.watches = True
 
 
 def is_asked(context: Any) -> bool:
     """Return whether a capsule is asked for; then no task is held, so that the next call is the next task."""
-    return bool(wanted) and context is not None and bool(wanted.get(context))
+    return context is not None and bool(context._capsules)
 
 
 def offer(task: Any, kind: str, pieces: dict[str, Any], fn: Any, results: int = 0) -> None:
@@ -161,7 +159,7 @@ def offer_call(task: Any, function: Any, parameters: list[Any], kinds: Any, give
 
 def tell_unused(context: Any) -> None:
     """Log which capsules were asked for, and never written, now that the context ends."""
-    for one in wanted.pop(context, ()) if wanted else ():  # few contexts are asked for one
+    for one in context._capsules or ():
         what = one.name or getattr(one.code, "co_name", one.code)
         log.warning("no task '%s' was submitted after ctx.capsule asked for it: %s is not written", what, one.path)
 
@@ -177,13 +175,13 @@ def refuse(task: Any, what: str) -> None:
 
 def taken(task: Any, fn: Any) -> Wanted | None:
     """Return the first capsule that was asked for of such a task, which is nobody else's from now on."""
-    known = wanted.get(task.context) if wanted and task.context is not None else None
-    if not known:
+    context = task.context
+    if not is_asked(context):
         return None
     with lock:
-        mine = next((one for one in known if one.is_for(task, fn)), None)
+        mine = next((one for one in context._capsules if one.is_for(task, fn)), None)
         if mine is not None:
-            known.remove(mine)
+            context._capsules = [one for one in context._capsules if one is not mine]
         return mine
 
 

@@ -1,66 +1,76 @@
-"""What a call of a context checks first: whose data it got, and whether it may be called here and now."""
+"""What a call of a context checks first: whose data it got, and whether it may be called here and now. Compiled.
+
+A `context` is what has its engine: the context, or one of its tasks.
+"""
 
 from __future__ import annotations
 
-import threading
-from typing import Any
+import cython
 
 from stf._engine import claims, outcomes, thread_turns
 from stf._engine.access import check_mine
 from stf._engine.failures import raise_failures
 from stf.errors import TaskStateError
-from stf.interop.current import return_owed
-from stf.tasks.lent import BORROWERS, settle
-from stf.tasks.placing import place_at
-from stf.tasks.task import ContextCore, Task
+from stf.tasks import lent
+
+LENT: dict = lent.BORROWERS
 
 
-def check_array(context: ContextCore, data: Any) -> None:
+def check_array(context, data):
     """Raise unless this is an array of the context's."""
     check_mine(context.engine, data)
     if data.is_token:
         raise TypeError(f"{data.core.describe()} has no content; use logical data with a shape")
 
 
-def must_be_settled(context: ContextCore, data: Any) -> None:
+def must_be_settled(context, data):
     """Raise unless data are the context's; wait for bodies that may still submit tasks on them (`stf.Data`).
 
     Whatever reads data outside of tasks, moves them or gives them back begins with this.
     """
     check_mine(context.engine, data)
-    if BORROWERS:
-        settle(data)
+    if LENT:
+        lent.settle(data)
+    return 0
 
 
-def must_be_open(context: ContextCore) -> None:
+def must_be_open(context):
     """Raise if the context was finalized."""
-    if context.engine.closed is not None:
-        raise thread_turns.closed_error(context.engine)
+    engine: Engine = context.engine
+    if engine.closed is not None:
+        raise thread_turns.closed_error(engine)
+    return 0
 
 
-def must_not_be_in_a_body(context: ContextCore, what: str) -> None:
+def must_not_be_in_a_body(context, what):
     """Raise in a body, which could wait for itself."""
-    if claims.runs_body(context.engine, threading.get_ident()):
+    if claims.runs_body(context.engine, PyThread_get_thread_ident()):
         raise TaskStateError(f"{what} inside the body of a task: it could wait for itself; call it outside")
+    return 0
 
 
-def must_be_outside(context: ContextCore, what: str, launch: bool = True, waits_for_one: bool = False) -> None:
+def must_be_outside(context, what, launch=True, waits_for_one=False):
     """Blocking calls inside a body would wait for themselves; what was gathered for a graph is launched.
 
     One that `waits_for_one` task or data may be called in a callback of a handle.
     """
-    must_be_open(context)
-    return_owed()
-    thread_turns.forget_left(context.engine)
-    inside = claims.inside(context.engine, threading.get_ident(), waits_for_one)
+    engine: Engine = context.engine
+    if engine.closed is not None:
+        raise thread_turns.closed_error(engine)
+    if owed:
+        return_owed()
+    thread_turns.forget_left(engine)
+    inside = claims.inside(engine, PyThread_get_thread_ident(), waits_for_one)
     if inside is not None:
         raise TaskStateError(f"{what} inside {inside}")
-    context.engine.submit_held()
-    if launch and context.engine.gathering is not None:
-        context.engine.gathering.step_out()
+    engine.submit_held()
+    if launch and engine.gathering is not None:
+        engine.gathering.step_out()
+    return 0
 
 
-def check_errors(context: ContextCore) -> None:
+@cython.binding(True)
+def check_errors(context):
     """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
 
     On a caller's stream, also what was still to run when the context was finalized.
@@ -88,16 +98,23 @@ def check_errors(context: ContextCore) -> None:
     ...     ctx.check_errors()  # it was told: nothing is left to raise
     ValueError('no')
     """
-    raise_failures(outcomes.take_failures(context.engine))
-    root = context.engine.root
-    error = root.look() if context._caller is not None else None if context._finished else root.fault()
+    raise_what_failed(context)
+
+
+def raise_what_failed(context):
+    """Do what `check_errors` does, for modules that are compiled."""
+    engine = context.engine
+    if engine.failures:
+        raise_failures(outcomes.take_failures(engine))
+    error = engine.root.look() if context._caller is not None else None if context._finished else engine.root.fault()
     if error is not None:
         raise error
+    return 0
 
 
-def task_of_kind(context: ContextCore, kind: str, accesses: Any, name: str, place: Any = None) -> Task:
+def task_of_kind(context: ContextCore, kind, accesses, name, place=None):
     """Return a task of the context's own: at a place, or at the default place of this thread."""
-    task = context.make_task_at(accesses, name)
+    task = context.make_task(tuple(accesses), name)
     task.kind = kind
     task.find_site_outside()
     if place is not None:

@@ -298,6 +298,7 @@ class TaskFunction:
                 else:
                     body = make_body(task, fn, values[: self.given], written, self.kinds, late, None, self.owes)
                 body.results = self.results
+                self.keep(values)  # the body has a tuple of them
         except TaskFailedError as error:
             take_back(task)
             return outcomes.skip(engine, task, error)
@@ -652,9 +653,7 @@ class TaskFunction:
         """Read the access modes off the annotations, once."""
         fn = self.fn
         self.signature = inspect.signature(fn)
-        parameters = []
-        passed = []
-        kinds = []
+        parameters, passed, kinds = [], [], []
         for name, parameter in self.signature.parameters.items():
             mine: Parameter = Parameter(*read_annotation(fn, name, parameter))
             parameters.append(mine)

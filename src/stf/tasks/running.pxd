@@ -19,7 +19,7 @@ cdef list tensors_made
 
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
 cdef int go_on(TaskCore task, object fn, tuple extra, object lib, tuple injected, bint was_held) except -1
-cdef int begin_here(Engine engine, TaskCore task, bint blocks) except -1
+cdef int begin_here(Engine engine, TaskCore task) except -1
 cdef int enter_here(Engine engine, TaskCore task) except -1
 cdef int begin_body(TaskCore task, object movable=*) except -1
 cdef bint may_move(Engine engine, list kinds) except -1

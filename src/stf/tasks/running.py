@@ -187,20 +187,21 @@ def modes_of(task: TaskCore):
     return [access.mode for i, access in enumerate(task.accesses) if task.replica_at(i) is not None]
 
 
-def begin_here(engine, task, blocks):
-    """Begin a task whose body runs in this thread; it `blocks` the caller where that has to wait for its data.
+def begin_here(engine, task):
+    """Begin a task whose body runs in this thread; where it does not only enqueue, that waits for its data.
 
     Raises
     ------
     PlaceError
         The body would have to run in another process.
     """
-    if engine.place(task.where).is_remote and task.kind != "wait":
+    place = engine.place(task.where)
+    if place.is_remote and task.kind != "wait":
         raise PlaceError(
-            f"task {task.label()} ({task.call_site}) is a with-block, whose body cannot travel to "
-            f"{engine.place(task.where).name} in another process; write a task function (@stf.task), or run the "
-            "block on exec_place.host()"
+            f"task {task.label()} ({task.call_site}) is a with-block, whose body cannot travel to {place.name} in "
+            "another process; write a task function (@stf.task), or run the block on exec_place.host()"
         )
+    blocks: cython.bint = not place.enqueues
     task.blocks_caller = blocks
     if engine.gathering is not None or engine.scope.records:
         task.blocks_caller = blocks or task.stays_outside_recordings()
@@ -233,7 +234,7 @@ def begin_body(task, movable=None):
         if engine.port.spreads:
             engine.port.keep_pace(task.where)
     task.runs_in_call = True
-    begin_here(engine, task, False)
+    begin_here(engine, task)
     if movable is not None and is_held_up(engine, task) and not reaches(movable, task):
         task.runs_in_call = False
         engine.make_queued(task)

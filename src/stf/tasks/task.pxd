@@ -26,6 +26,8 @@ cdef class ContextCore(PlacingContext):
     cdef public dict randoms  # seeds and names of generators of random numbers
     cdef public dict _graphs  # what was recorded by hand, by id: weak references, which take themselves out
     cdef public object _suspects  # names the tasks that may have lost a device
+    cdef public list _kept_parts  # of partitioned data: whose arrays are refreshed at the end; or None
+    cdef public list _capsules  # tasks that are asked for, and have not come yet; or None
     cdef public object _finished  # None until it is whole
     cdef public object _dot  # what records tasks for pictures; or None
     cdef public object _trace  # what records when bodies ran; or None
@@ -42,6 +44,7 @@ cdef int keep_body(Task task, object fn) except -1
 
 @cython.no_gc
 cdef class Task(TaskCore):
+    cdef object own_graph  # what its body fills, once it has asked; or None
     cdef int open(self) except -1
     cdef tuple arrays_in(self, object lib)
     cdef tuple views_in(self, object lib)

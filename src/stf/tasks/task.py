@@ -32,7 +32,8 @@ TOKEN: object = adapters.TOKEN
 FUNCTION: object = types.FunctionType
 PUBLIC = """
     add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
-    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name result
+    exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name record_event
+    result
     running set_exec_place set_symbol start stream stream_ptr stream_ptrs streams symbol torch values
 """
 
@@ -69,7 +70,7 @@ class ContextCore(PlacingContext):
         """
         if after is not None:
             args += accesses_after(after)
-        task: Task = self.make_task(args, name if symbol is None else symbol)
+        task: Task = self.prepare(Task.__new__(Task), args, name if symbol is None else symbol)
         if priority != 0:
             task.priority = priority_of(priority)
         if task.where == SEVERAL:
@@ -249,7 +250,7 @@ class Task(TaskCore):
             settle(self)
         engine = cython.cast(Engine, self.engine)
         try:
-            begin_here(engine, self, not engine.place(self.where).enqueues)
+            begin_here(engine, self)
             if self.blocks_caller and self.kind == "wait" and not engine.scope.records:
                 thread_turns.yield_to_recorders(engine, self)
             enter_here(engine, self)
@@ -620,11 +621,19 @@ class Task(TaskCore):
         """A CUDA graph of the task's own, to be filled: see `OwnGraph`."""
         from stf.tasks.body_graph import graph_of
 
-        return graph_of(self)
+        self.own_graph = graph_of(self, self.own_graph)
+        return self.own_graph
 
     def get_graph(self):
         """Return `graph`."""
         return self.graph
+
+    def record_event(self):
+        """Return an event that is recorded here on the task's stream: see `StreamEvent`."""
+        from stf.tasks.stream_events import record_on
+
+        self.must_be_open("record_event")
+        return record_on(self.cuda_stream(), f"task {self.label()}")
 
     def get(self, index, dtype=None):
         """Return access `index`, as ``t[index]``.

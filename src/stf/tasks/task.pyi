@@ -13,6 +13,7 @@ from stf.places.places import ExecPlace
 from stf.tasks.annotations import Stream
 from stf.tasks.body_graph import OwnGraph
 from stf.tasks.placing import PlacingContext
+from stf.tasks.stream_events import StreamEvent
 
 class ContextCore(PlacingContext):
     """What of a context every task needs."""
@@ -28,6 +29,8 @@ class ContextCore(PlacingContext):
     _graphs: dict[int, Any]
     randoms: dict[tuple[int, str], None]
     _suspects: Any
+    _kept_parts: list[Any] | None
+    _capsules: list[Any] | None
     _finished: bool | None
     _dot: Any
     _trace: Any
@@ -106,6 +109,7 @@ class Task(Future[None]):
     @property
     def graph(self) -> OwnGraph: ...
     def get_graph(self) -> OwnGraph: ...
+    def record_event(self) -> StreamEvent: ...
     def get(self, index: int, dtype: Any = None) -> Any: ...
     @property
     def exec_place(self) -> ExecPlace: ...

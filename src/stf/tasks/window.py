@@ -75,6 +75,7 @@ class Window:
         self.submitter = 0  # the thread that submits; 0 for none
         self.submitted = 0  # how many tasks it has submitted: it goes on
         self.errors: list[BaseException] = []  # that nobody was told
+        self.planned_s: dict[Any, float] | None = None  # the times that a recording was planned with
         self.clerk: Clerk | None = None
         self.is_simulated = engine.root.values is not None
 
@@ -159,6 +160,8 @@ class Window:
         left = dict(enumerate(tasks))  # what is not submitted yet
         try:
             order, places = plan(self.placement, [one.task for one in tasks], count)
+            if held is self.recorded:
+                self.planned_s = self.placement.planned_s
             if count < len(tasks):
                 chosen = set(order)
                 held[:0] = [one for index, one in enumerate(tasks) if index not in chosen]
@@ -178,6 +181,11 @@ class Window:
             raise
         finally:
             self.submitter = before
+
+    def take_planned(self) -> dict[Any, float] | None:
+        """Return the times that a recording was planned with, once."""
+        found, self.planned_s = self.planned_s, None
+        return found
 
     def note(self, one: Held, error: Exception) -> None:
         """Remember what kept a task from being submitted; what it was to write is poisoned."""

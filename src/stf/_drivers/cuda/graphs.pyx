@@ -82,13 +82,18 @@ def memory_nodes_since(int64_t pointer, size_t count):
     return memory_chain(tail.needs[0], count, STREAM) if count else []
 
 
-def child_of(int64_t pointer):
-    """Let an empty graph come next on a captured stream; the address of that, to be filled before the capture is launched."""
+def child_of(int64_t pointer, known):
+    """Let an empty graph come next on a captured stream, to be filled before the capture is launched.
+
+    Return its address and that of its node. `known` is the last such pair or None; it is returned if nothing came after.
+    """
     cdef cu.CUgraph empty = NULL
     cdef cu.CUgraph child = NULL
     cdef cu.CUgraphNode node = NULL
     cdef cu.CUstream stream = <cu.CUstream><uintptr_t>pointer
     cdef Tail tail = tail_of(stream)
+    if known is not None and tail.count == 1 and <uintptr_t>tail.needs[0] == known[1]:
+        return known
     check(call(host_nodes, cu.cuGraphCreate, &empty, 0), "cuGraphCreate", STREAM)
     try:
         code = call(host_nodes, cu.cuGraphAddChildGraphNode, &node, tail.graph, tail.needs, tail.count, empty)
@@ -97,7 +102,7 @@ def child_of(int64_t pointer):
         call(host_nodes, cu.cuGraphDestroy, empty)  # the node has a copy, which it owns
     check(call(host_nodes, cu.cuGraphChildGraphNodeGetGraph, node, &child), "cuGraphChildGraphNodeGetGraph", STREAM)
     go_on_after(stream, node)
-    return <uintptr_t>child
+    return <uintptr_t>child, <uintptr_t>node
 
 
 # -- what was captured ---------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from stf._drivers.queues cimport QueueDriver
 
 cdef enum:
     MOST_EVENTS = 16384  # a device; beyond, those of work that is done are used again
+    MOST_PAIRS = 64  # of `Spans`; beyond, work is not measured
 
 cdef class Anchor:
     cdef cu.CUevent event
@@ -27,7 +28,30 @@ cdef class Clock:
     cdef cu.CUevent new_event(self) except? NULL
     cdef int close(self) except -1
 
+cdef class Pair:
+    cdef cu.CUcontext context
+    cdef cu.CUevent first
+    cdef cu.CUevent last
+    cdef int64_t ticket  # of the submission that records the last one
+    cdef int recorded  # 1: the first event, 2: the last one
+    cdef bint open  # somebody uses it
+    cdef bint failed  # a record failed, or work is not to be measured after all
+
+cdef class Spans:
+    cdef Stamps stamps
+    cdef list pairs
+    cpdef int begin(self, int stream) except -2
+    cpdef int end(self, int number, int stream) except -1
+    cpdef int abandon(self, int number) except -1
+    cpdef list take(self)
+    cdef Pair pair_for(self, DeviceStream lane, int* number)
+    cdef int put(self, DeviceStream lane, int code) except -1
+    cdef int record(self, DeviceStream lane, int code) except -1
+    cdef bint is_passed(self, Pair pair) except -1
+    cdef int close(self) except -1
+
 cdef class Stamps:
+    cdef readonly Spans spans
     cdef QueueDriver driver
     cdef Submitter submitter
     cdef list clocks

@@ -8,6 +8,9 @@ CUDA tells the time between two events, in milliseconds as a float. So each stam
 at most a second older, which keeps the error below 0.1 µs; and an anchor is recorded while the host looks at its own
 clock just before and after, which says how the two clocks stand to each other. Between anchors they are taken to drift
 evenly.
+
+`Spans` tells how long work took, for who decides by that while a program runs: a pair of events around the work, which
+is read when both have passed. It needs no clock and no anchor, and keeps nothing of what was read.
 """
 
 from libc.math cimport isnan, NAN
@@ -18,6 +21,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda.devices cimport push, restore
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.streams cimport DeviceStream
+from stf._drivers.cuda.submitter cimport RECORD_EVENT, Submitter
 from stf._drivers.queues cimport STAMP, Op, Stream, make_op
 
 from bisect import bisect_left
@@ -106,6 +110,134 @@ cdef class Clock:
         return 0
 
 
+cdef class Pair:
+    """Two events with timing, around work on a stream."""
+
+
+cdef class Spans:
+    """How long work on a device's streams took. At most `MOST_PAIRS` are measured at a time; nothing here waits."""
+
+    def __init__(self, stamps):
+        self.stamps = stamps
+        self.pairs = []
+
+    cpdef int begin(self, int stream) except -2:
+        """Measure what is put on a stream from now on; return its number for `end`, or -1 where it is not measured."""
+        cdef Stream lane = <Stream>self.stamps.driver.streams[stream]
+        cdef DeviceStream mine
+        cdef int number = -1
+        if lane.device < 0:
+            return -1
+        mine = <DeviceStream>lane
+        if mine.captured or mine.foreign or self.pair_for(mine, &number) is None:
+            return -1
+        self.put(mine, 2 * number)
+        return number
+
+    cpdef int end(self, int number, int stream) except -1:
+        """That was all; `take` tells how long it took when it is done."""
+        cdef DeviceStream lane = <DeviceStream>self.stamps.driver.streams[stream]
+        if lane.captured:
+            return self.abandon(number)
+        self.put(lane, 2 * number + 1)
+        return 0
+
+    cpdef int abandon(self, int number) except -1:
+        """It is not measured after all."""
+        cdef Pair pair = self.pairs[number]
+        pair.failed = True
+        if pair.recorded == 1:
+            pair.open = False  # else a queue has its end
+        return 0
+
+    cpdef list take(self):
+        """Return (number, seconds) of what has ended since the last call; below 0 what could not be measured."""
+        cdef Pair pair
+        cdef float elapsed_ms = 0
+        found = []
+        for number, item in enumerate(self.pairs):
+            pair = item
+            if not pair.open or pair.recorded != 3 or not self.is_passed(pair):
+                continue
+            pair.open = False
+            if not pair.failed and call(host_nodes, cu.cuEventElapsedTime, &elapsed_ms, pair.first, pair.last) == 0:
+                found.append((number, elapsed_ms * 1e-3))
+            else:
+                found.append((number, -1.0))
+        return found
+
+    cdef Pair pair_for(self, DeviceStream lane, int* number):
+        """A pair that nobody uses, for a stream's context; None if all are in use."""
+        cdef Pair pair
+        for i, item in enumerate(self.pairs):
+            pair = item
+            if not pair.open and pair.context == lane.context:
+                pair.open, pair.failed, pair.recorded, pair.ticket = True, False, 0, 0
+                number[0] = i
+                return pair
+        if len(self.pairs) >= MOST_PAIRS:
+            return None
+        pair = Pair()
+        pair.context = lane.context
+        before = push(lane.context)
+        code = call(host_nodes, cu.cuEventCreate, &pair.first, cu.CU_EVENT_DEFAULT)
+        if code == cu.CUDA_SUCCESS:
+            code = call(host_nodes, cu.cuEventCreate, &pair.last, cu.CU_EVENT_DEFAULT)
+        restore(before)
+        if code != cu.CUDA_SUCCESS:
+            return None
+        pair.open = True
+        number[0] = len(self.pairs)
+        self.pairs.append(pair)
+        return pair
+
+    cdef int put(self, DeviceStream lane, int code) except -1:
+        """Record an event of a pair where it stands on a stream."""
+        cdef Op op
+        if lane.head is None and not lane.busy:
+            return self.record(lane, code)
+        op = make_op(STAMP, None)
+        op.sequence = -1 - code
+        self.stamps.driver.gate.enter()
+        try:
+            self.stamps.driver.push(lane, op)
+        finally:
+            self.stamps.driver.gate.leave()
+        return 0
+
+    cdef int record(self, DeviceStream lane, int code) except -1:
+        """Record an event of a pair now."""
+        cdef Pair pair = self.pairs[code >> 1]
+        cdef cu.CUevent event = pair.last if code & 1 else pair.first
+        cdef Submitter submitter = self.stamps.submitter
+        pair.recorded |= 2 if code & 1 else 1
+        if submitter.takes():
+            pair.ticket = submitter.put(
+                RECORD_EVENT, lane.context, lane.handle, <int64_t><uintptr_t>event, lane.device
+            )
+            return 0
+        submitter.flush()
+        if call(host_nodes, cu.cuEventRecord, event, lane.handle) != cu.CUDA_SUCCESS:
+            pair.failed = True
+        return 0
+
+    cdef bint is_passed(self, Pair pair) except -1:
+        """Whether the device has passed the last event, as far as CUDA has it already."""
+        cdef Submitter submitter = self.stamps.submitter
+        if submitter.pushed - submitter.pending() < pair.ticket:
+            return False
+        return pair.failed or call(host_nodes, cu.cuEventQuery, pair.last) != cu.CUDA_ERROR_NOT_READY
+
+    cdef int close(self) except -1:
+        cdef Pair pair
+        for item in self.pairs:
+            pair = item
+            call(host_nodes, cu.cuEventDestroy, pair.first)
+            call(host_nodes, cu.cuEventDestroy, pair.last)
+        self.pairs.clear()
+        return 0
+
+
 cdef class Stamps:
     """The stamps of a driver. `times` are on the devices' clocks, NaN where they are not read yet."""
 
@@ -113,6 +245,7 @@ cdef class Stamps:
         self.driver = driver
         self.submitter = submitter
         self.clocks = []
+        self.spans = Spans(self)
 
     cpdef int64_t put(self, int stream) except? -1:
         """Stamp this point of a device's stream; return the stamp, or -1 on the host's streams."""
@@ -170,6 +303,8 @@ cdef class Stamps:
         """Record a stamp's event now; where CUDA fails, the stamp stays unread."""
         cdef Clock clock
         cdef cu.CUevent event
+        if stamp < 0:
+            return self.spans.record(lane, <int>(-1 - stamp))
         clock = self.clocks[self.readers[stamp]]
         if perf_counter_ns() > clock.due_ns:
             clock.calibrate()
@@ -228,6 +363,7 @@ cdef class Stamps:
     cdef int close(self) except -1:
         """Give events and streams back; what was read can still be asked for."""
         cdef Clock clock
+        self.spans.close()
         self.driver = None
         for item in self.clocks:
             clock = item

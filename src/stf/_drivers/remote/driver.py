@@ -25,19 +25,19 @@ import itertools
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
 from stf._drivers.remote.functions import Functions, pickled_arguments, plain_call
+from stf._drivers.remote.links import RemoteStream, WorkerLink
 from stf._drivers.remote.parcels import PARCEL, LostPart, ParcelsOfWorkers
 from stf._drivers.remote.surroundings import carried
 from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, Within
 from stf._drivers.remote.watched import WatchedDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf._port.links import SAME_PLACE, Link
-from stf._port.remote_arrays import REMOTE_GPU, first_address, owner_of
+from stf._port.remote_arrays import REMOTE_GPU, owner_of
 from stf.errors import PlaceError, WorkerLostError
 
 log = logging.getLogger("stf")
@@ -45,40 +45,10 @@ BATCH = 64  # commands
 BATCH_S = 1e-3
 ALIGNMENT = 64
 FIRST_BLOCK = 1 << 48
-RECORD, WAIT, CALL, COPY, HOST_CALL = range(5)
+RECORD, WAIT, CALL, COPY, HOST_CALL = range(5)  # of what is pending; `parcels` has one more
+LAST = 6
+NOTHING = ("", 0)
 NETWORK = Link(1e-3, 1e9)  # 16 MiB between processes of one machine, as it was measured
-
-
-class WorkerLink:
-    """The commands for one worker.
-
-    `outbox` are those that were not sent, `functions` the numbers of what the worker can call, `used` the bytes that
-    are allocated there.
-    """
-
-    def __init__(self, worker: int) -> None:
-        self.worker = worker
-        self.name = f"device({worker - 1})"
-        self.outbox: list[Message] = []
-        self.lock = threading.RLock()
-        self.next_address = first_address(worker)
-        self.functions: set[int] = set()
-        self.parcels: set[int] = set()  # that it keeps
-        self.used = 0
-        self.lost: WorkerLostError | None = None
-        self.is_back = False
-
-
-class RemoteStream:
-    """What the client knows of a stream of a worker: `pending` was put on it and is not known to be over."""
-
-    __slots__ = ("last", "link", "name", "pending")
-
-    def __init__(self, name: int, link: WorkerLink) -> None:
-        self.name = name
-        self.link = link
-        self.last = 0  # the last mark
-        self.pending: deque[tuple[int, Any, Any]] = deque()
 
 
 class Client(Endpoint):
@@ -313,7 +283,11 @@ class RemoteDriver(WrappingDriver):
             if link.lost is not None:
                 return int(self.inner.record(stream, sequence))
             remote.pending.append((RECORD, sequence, None))
-            self.command(link, "record", remote.name, sequence)
+            last = link.outbox[-1] if link.outbox else NOTHING
+            if last[0] == "call" and last[1] == remote.name and len(last) == 9:
+                link.outbox[-1] = (*last, None, sequence)  # one command for a task
+            else:
+                self.command(link, "record", remote.name, sequence)
         return 0
 
     def wait_event(self, stream: int, other: int, sequence: int) -> int:
@@ -526,7 +500,8 @@ class RemoteDriver(WrappingDriver):
 
     def call_here(self, stream: int, remote: RemoteStream | None, body: Any) -> int:
         """Call something of this process when a stream gets there, which may be a worker's."""
-        if hasattr(body, "ends"):
+        is_last = hasattr(body, "ends")
+        if is_last:
             body = LastCall(self, body)
         if remote is None:
             return int(self.inner.call(stream, body))
@@ -534,6 +509,9 @@ class RemoteDriver(WrappingDriver):
         with link.lock:
             if link.lost is not None:
                 return int(self.inner.call(stream, body))
+            if is_last:  # nothing on the stream waits for it: it is called before anybody hears of the next mark
+                remote.pending.append((LAST, 0, body))
+                return 0
             number = next(self.body_numbers)
             self.host_calls[number] = body
             remote.pending.append((HOST_CALL, number, body))
@@ -629,11 +607,13 @@ class RemoteDriver(WrappingDriver):
             with remote.link.lock:
                 if not pending or (pending[0][0] == RECORD and pending[0][1] > sequence):
                     return
-                kind, number, _ = pending.popleft()
+                kind, number, what = pending.popleft()
             if kind in (CALL, COPY):
                 self.went_well(number)
             elif kind == PARCEL:
                 self.parcels.went_well(number)
+            elif kind == LAST:
+                what()
             elif kind == RECORD and number >= sequence:
                 return
 
@@ -703,6 +683,8 @@ class RemoteDriver(WrappingDriver):
             elif kind == HOST_CALL:
                 if self.host_calls.pop(number, None) is not None:
                     self.inner.call(stream, what)
+            elif kind == LAST:
+                self.inner.call(stream, what)
             elif kind == PARCEL:
                 self.inner.call(stream, LostPart(self.parcels, number, what, error))
             else:

@@ -127,6 +127,7 @@ class RayActors:
         self.gpu = 0 if gpus else None  # of those that an actor's process sees
         self.count, self.threads, self.environment = count, threads, environment
         self.in_flight: list[deque[Any]] = [deque() for _ in range(count)]
+        self.settling = [threading.Lock() for _ in range(count)]
         self.closed = False
         if not ray.is_initialized():
             try:
@@ -189,7 +190,7 @@ class RayActors:
                 batches = self.ray.get(asked, timeout=ANSWER_S)
                 asked = actor.poll.remote()
                 if time.monotonic() - last_look > LOOK_S:
-                    self.must_have_come(worker)
+                    self.settle(worker, 0)
                     last_look = time.monotonic()
             except Exception as error:
                 if self.closed:
@@ -203,16 +204,27 @@ class RayActors:
             for batch in batches:
                 self.receive(worker, batch)
 
-    def must_have_come(self, worker: int) -> None:
-        """Raise what Ray says if one of the batches that were answered did not come."""
-        waiting = self.in_flight[worker - 1]
-        with contextlib.suppress(IndexError):
-            for _ in range(len(waiting)):
-                call = waiting.popleft()
-                if not self.ray.wait([call], timeout=0)[0]:
-                    waiting.appendleft(call)
-                    return
-                self.ray.get(call)
+    def settle(self, worker: int, count: int) -> None:
+        """Wait until so many of the batches on their way have come; raise what Ray says if one did not.
+
+        Raises
+        ------
+        TimeoutError
+            They have not come in half a minute.
+        """
+        with self.settling[worker - 1]:
+            waiting = self.in_flight[worker - 1]
+            calls = list(waiting)
+            if len(calls) < count or not calls:
+                return
+            timeout_s = ANSWER_S if count else 0
+            come, late = self.ray.wait(calls, num_returns=count or len(calls), timeout=timeout_s, fetch_local=False)
+            if len(come) < count:
+                raise TimeoutError(f"{len(late)} batches have not come in {ANSWER_S:g} s")
+            for call in come:
+                with contextlib.suppress(ValueError):  # another process has taken the actor's place meanwhile
+                    waiting.remove(call)
+            self.ray.get(come)
 
     def await_restart(self, worker: int) -> None:
         """Wait until Ray has started an actor again, and use it."""
@@ -231,7 +243,7 @@ class RayActors:
         waiting = self.in_flight[worker - 1]
         if len(waiting) >= MOST_IN_FLIGHT:
             try:
-                self.ray.get(waiting.popleft(), timeout=ANSWER_S)
+                self.settle(worker, MOST_IN_FLIGHT // 2)
             except Exception:
                 self.end(worker)  # it has missed something, and may live on
                 raise

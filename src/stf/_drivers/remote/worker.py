@@ -217,14 +217,16 @@ class Worker(Endpoint):
         inputs: tuple[int, ...],
         group: int,
         function: int,
-        content: bytes | tuple[Any, ...],
+        content: Any,  # bytes, or what `plain_call` makes
         changeable: tuple[tuple[int, str], ...] | None,
         is_watched: bool,
         around: Any = None,
+        sequence: int = 0,
     ) -> None:
-        """Run a body when its stream gets here; `changeable` are its arguments that a body can change in place.
+        """Run a body when its stream gets here, and mark its end, unless that is number 0.
 
-        `around` are the context variables of a launch; else the content has them.
+        `changeable` are its arguments that a body can change in place. `around` are the context variables of a launch;
+        else the content has them.
         """
         given = []
         try:
@@ -238,6 +240,24 @@ class Worker(Endpoint):
                 given = [Binding(label, Fixed(args[i]), i, args[i]) for i, label in changeable]
         except BaseException as error:
             run, rest = Unreadable(error), ()
+        self.put_call(name, number, inputs, group, function, run, rest, given, is_watched, around)
+        if sequence:
+            self.driver.record(self.streams[name], sequence)
+
+    def put_call(
+        self,
+        name: int,
+        number: int,
+        inputs: tuple[int, ...],
+        group: int,
+        function: int,
+        run: Any,
+        rest: Any,
+        given: list[Binding],
+        is_watched: bool,
+        around: Any,
+    ) -> None:
+        """Run a body with its arguments when its stream gets here; `given` are those that it can change in place."""
         if around is not None:
             run, rest = run_within, (around, run, *rest)
         fn = self.functions[function]
