@@ -18,13 +18,12 @@ import logging
 from array import array
 from typing import Any
 
-from stf._engine.access import AFFINE_PLACE
+from stf._engine.access import AFFINE, READ
 
 __all__ = ["Foreseen", "NextUses", "UseLog"]
 
 log = logging.getLogger("stf")
 NEVER = 0x3FFFFFFE  # as the engine has it
-READ = 1
 
 
 class Foreseen:
@@ -49,7 +48,7 @@ class UseLog:
             return
         memory = task.engine.places[task.where].memory
         for use in task.uses:
-            place = memory if use.place == AFFINE_PLACE else use.place
+            place = memory if use.place == AFFINE else use.place
             self.places.append(place if use.mode & READ and not use.core.token else -1)
         self.numbers.extend(use.core.id for use in task.uses)
         self.ends.append(len(self.numbers))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf import config
-from stf._engine.access import Access
+from stf._engine.access import WRITE, Access
 from stf._support.arguments import name_of
 from stf.errors import AccessError, PlaceError
 from stf.kernels import loops
@@ -38,7 +38,6 @@ from stf.tasks.task import ContextCore
 __all__ = ["launch"]
 
 DEFAULT = par(con())
-WRITE = 2
 
 
 def launch(
