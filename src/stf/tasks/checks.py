@@ -12,6 +12,7 @@ from stf.errors import TaskStateError
 from stf.interop.current import return_owed
 from stf.tasks.lent import BORROWERS, settle
 from stf.tasks.placing import place_at
+from stf.tasks.repeats import KnownCall
 from stf.tasks.task import ContextCore, Task
 
 
@@ -103,3 +104,12 @@ def task_of_kind(context: ContextCore, kind: str, accesses: Any, name: str, plac
     if place is not None:
         place_at(task, context, place)
     return task
+
+
+def submit_known(context: ContextCore, task: Task, call: KnownCall) -> None:
+    """Submit a task whose body is known, or have it held for a window that comes again."""
+    finder = context.finder
+    if finder is not None and finder.look(task, call.what):
+        finder.hold(task, call)
+    else:
+        call(task)

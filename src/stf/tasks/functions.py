@@ -38,7 +38,7 @@ MOST_VARIANTS = 1024  # of a function, at places of different numbers
 class TaskFunction:
     """A function whose calls are tasks; made by ``@stf.task``."""
 
-    def __init__(self, fn, symbol=None, arrays=None, where=None, in_graphs=False):
+    def __init__(self, fn, symbol=None, arrays=None, where=None, in_graphs=False, pure=False):
         if not callable(fn) or isinstance(fn, classmethod):
             hint = "; write @classmethod above @stf.task" if isinstance(fn, classmethod) else ""
             raise TypeError(f"@stf.task decorates a function, got {type(fn).__name__}{hint}")
@@ -50,7 +50,7 @@ class TaskFunction:
         self.symbol = name_of(symbol) or getattr(inner, "__name__", "task")
         self.arrays_of = self.library = arrays
         self.where = where
-        self.in_graphs = in_graphs  # on the host it uses no CUDA
+        self.in_graphs, self.pure = in_graphs, pure  # on the host it uses no CUDA; see `stf.task`
         self.parameters = None
         self.signature = None
         self.kinds = None
@@ -91,7 +91,7 @@ class TaskFunction:
 
     def made_of(self):
         """Return the class, and what it is called with for a function like this one."""
-        return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
+        return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs, self.pure)
 
     def __get__(self, instance, owner):
         """Return a task function in a class is a method, as a function is."""
@@ -140,10 +140,9 @@ class TaskFunction:
         copy.fn = self.fn
         copy.symbol = self.symbol
         copy.arrays_of, copy.library = self.arrays_of, self.library
-        copy.where = self.where
-        copy.is_fixed = self.is_fixed
+        copy.where, copy.is_fixed = self.where, self.is_fixed
         copy.priority = self.priority
-        copy.in_graphs = self.in_graphs
+        copy.in_graphs, copy.pure = self.in_graphs, self.pure
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
         copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
         copy.spare = copy.variants = copy.by_modes = None
@@ -153,10 +152,7 @@ class TaskFunction:
         copy.signature = self.signature
         copy.kinds, copy.kinds_of_all = self.kinds, self.kinds_of_all
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
-        copy.lends = self.lends
-        copy.draws = self.draws
-        copy.positional = self.positional
-        copy.accessed = self.accessed
+        copy.lends, copy.draws, copy.positional, copy.accessed = self.lends, self.draws, self.positional, self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
         copy.has_elements = self.has_elements
         copy.is_checked = self.is_checked
@@ -272,6 +268,10 @@ class TaskFunction:
             call.function, call.values, call.shapes = self, values, shapes
             call.fn = self.with_globals(fn) if self.reads else fn
             return hold(task, call)
+        if self.pure and not lent and not after:
+            finder = cython.cast(ContextCore, task.context).finder
+            if finder is not None and cython.cast(RepeatFinder, finder).takes_call(task, self, fn, values, shapes):
+                return 0
         return self.go_on(task, fn, values, shapes, False)
 
     def go_on(self, task, fn, values, shapes, was_held):
