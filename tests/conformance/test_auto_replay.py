@@ -48,8 +48,9 @@ def checked(limit, x: stf.ReadWrite):
 
 
 @pytest.fixture
-def auto(ctx_factory):
-    """A context that replays; graph contexts gather tasks, and replay nothing."""
+def auto(ctx_factory, monkeypatch):
+    """A context that replays, whose tasks the program alone releases; graph contexts gather tasks, and replay nothing."""
+    monkeypatch.setattr("stf.tasks.window.IDLE_S", 3600.0)
     return lambda **options: ctx_factory(replay="auto", **options)
 
 
@@ -327,8 +328,8 @@ def test_data_are_dropped_while_their_tasks_are_held(auto):
 # -- who releases --------------------------------------------------------------------------------------------------
 
 
-def test_held_tasks_begin_when_nothing_comes(auto):
-    ctx = auto()
+def test_held_tasks_begin_when_nothing_comes(ctx_factory):
+    ctx = ctx_factory(replay="auto")
     if ctx.finder is None:
         pytest.skip("nothing is held")
     data = data_of(ctx)
@@ -343,8 +344,8 @@ def test_held_tasks_begin_when_nothing_comes(auto):
     assert np.array_equal(data[1].numpy(), (lambda r: r[1] + 0.25 * r[0])(expected(6)))
 
 
-def test_threads_that_submit_together(auto):
-    ctx = auto()
+def test_threads_that_submit_together(ctx_factory):
+    ctx = ctx_factory(replay="auto")
     mine, its = data_of(ctx), data_of(ctx)
     shared = ctx.logical_data(np.zeros(4))
     one = ctx.logical_data(np.ones(4))

@@ -149,13 +149,11 @@ class TaskFunction:
         if cython.compiled:
             copy.vectorcall = self.vectorcall
         copy.parameters, copy.given, copy.results = self.parameters, self.given, self.results
-        copy.signature = self.signature
-        copy.kinds, copy.kinds_of_all = self.kinds, self.kinds_of_all
+        copy.signature, copy.kinds, copy.kinds_of_all = self.signature, self.kinds, self.kinds_of_all
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
         copy.lends, copy.draws, copy.positional, copy.accessed = self.lends, self.draws, self.positional, self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
-        copy.has_elements = self.has_elements
-        copy.is_checked = self.is_checked
+        copy.has_elements, copy.is_checked = self.has_elements, self.is_checked
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -293,7 +291,7 @@ class TaskFunction:
             if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
                 written = self.written(values)
-                if self.results is None or engine.scope.records:
+                if self.results is None or engine.scope.records or self.results.takes_out:
                     body = make_body(task, fn, values, written, self.kinds_of_all, late, argument_sources, self.owes)
                 else:
                     body = make_body(task, fn, values[: self.given], written, self.kinds, late, None, self.owes)
@@ -651,11 +649,11 @@ class TaskFunction:
     def parse(self):
         """Read the access modes off the annotations, once."""
         fn = self.fn
-        self.signature = inspect.signature(fn)
-        parameters = []
-        passed = []
-        kinds = []
+        self.signature, self.results = inspect.signature(fn), results_of(fn, self.symbol)
+        parameters, passed, kinds = [], [], []
         for name, parameter in self.signature.parameters.items():
+            if self.results is not None and self.results.takes(fn, name, parameter):
+                continue
             mine: Parameter = Parameter(*read_annotation(fn, name, parameter))
             parameters.append(mine)
             kinds.append((name, "keyword" if parameter.kind is parameter.KEYWORD_ONLY else mine.kind))
@@ -670,9 +668,9 @@ class TaskFunction:
         self.movable = not self.injected  # to another thread, before it runs
         self.given = len(parameters)
         self.kinds_of_all = self.kinds
-        self.results = results_of(fn, self.symbol)
         if self.results is not None:
-            parameters += [Parameter(f"result {i}", "result", WRITE) for i in range(len(self.results.parts))]
+            kind = "out" if self.results.takes_out else "result"
+            parameters += [Parameter(f"result {i}", kind, WRITE) for i in range(len(self.results.parts))]
             self.kinds_of_all = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
             self.likes, self.returns_one = self.results.likes(parameters), self.results.kind == "one"
         self.accessed = sum(mine.mode != 0 for mine in parameters)
@@ -680,7 +678,8 @@ class TaskFunction:
         named = {mine.library for mine in parameters if mine.library is not None}
         self.library = self.arrays_of or (next(iter(named)) if len(named) == 1 else None)
         self.lends = any(mine.takes_data for mine in parameters)
-        self.binds_late = self.movable and all(lib in (None, "numpy") for lib in (self.arrays_of, *named))
+        takes_out = self.results is not None and self.results.takes_out
+        self.binds_late = self.movable and not takes_out and not {self.arrays_of, *named} - {None, "numpy"}
         self.parameters = parameters
         self.look_for_lost_results()
 
@@ -688,13 +687,14 @@ class TaskFunction:
         """Raise for what is certain to be lost, and see to what may be when the function runs."""
         if not self.takes_task:  # by which it may write
             modes = [cython.cast(Parameter, item).mode for item in self.parameters[: self.given]]
+            modes += [WRITE] if self.results is not None and self.results.takes_out else []  # `out` is the last
             try:
                 self.owes = refuse_lost(self.fn, self.symbol, modes)
             except TypeError:
                 self.parameters = None  # each call says so
                 raise
             self.runs = with_last_values(self.fn, modes)
-        self.owes = self.owes or self.results is not None
+        self.owes = self.owes or (self.results is not None and not self.results.takes_out)
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
