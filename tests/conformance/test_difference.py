@@ -62,6 +62,52 @@ def test_the_first_task_is_named():
     assert "ulp apart" in repr(found)
 
 
+@pytest.mark.parametrize("every", [1, 2, 3, 5, 16, 100])
+@pytest.mark.parametrize("wrong_at", [None, 0, 3, 5])
+def test_a_look_once_in_some_tasks_names_the_same_one(every, wrong_at):
+    found, expected = stf.diff(steps, A, B, wrong_at, every=every), stf.diff(steps, A, B, wrong_at)
+    if expected is None:
+        assert found is None
+    else:
+        assert (found.kind, found.task, found.number) == (expected.kind, expected.task, expected.number)
+        assert found.found == expected.found
+
+
+def test_every_looks_at_fewer_data(monkeypatch):
+    looks = []
+    take = comparing.Noted.take
+    monkeypatch.setattr(comparing.Noted, "take", lambda self, *what: (looks.append(1), take(self, *what)))
+    assert stf.diff(steps, A, B, None, 24) is None
+    once_each = len(looks)
+    looks.clear()
+    assert stf.diff(steps, A, B, None, 24, every=16) is None
+    assert len(looks) * 4 < once_each
+
+
+def test_every_finds_inputs_and_programs_that_differ():
+    def inputs(ctx):
+        x, y = ctx.logical_data(np.arange(3.0) + len(ctx.devices), name="x"), ctx.logical_data(np.zeros(3), name="y")
+        for _ in range(5):
+            shift(y, 1.0)
+        for _ in range(5):
+            shift(x, 1.0)
+
+    def programs(ctx):
+        x = ctx.logical_data(np.zeros(3), name="x")
+        for _ in range(5 + len(ctx.devices)):
+            shift(x, 1.0)
+
+    assert (stf.diff(inputs, A, B, every=4).kind, stf.diff(inputs, A, B, every=4).found) == ("input", ["x"])
+    assert stf.diff(programs, A, B, every=4).kind == "program"
+
+
+def test_every_is_a_positive_number():
+    with pytest.raises(TypeError, match="every is a number of tasks"):
+        stf.diff(steps, A, B, every="4")
+    with pytest.raises(ValueError, match="1 looks at each task"):
+        stf.diff(steps, A, B, every=0)
+
+
 def test_tolerances():
     assert stf.diff(steps, A, B, 3, rtol=1e-3) is None
     assert stf.diff(steps, A, B, 3, rtol=1e-9).task == "'bad'"

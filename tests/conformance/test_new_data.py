@@ -547,3 +547,87 @@ def test_on_a_device_the_shape_must_be_known(ctx):
     if ctx.on_cuda:
         with pytest.raises(TypeError, match="that is for bodies on a CPU"):
             positive.on(0)(ctx.logical_data(A, write_back=False))
+
+
+# -- bodies that write into the memory of their results --------------------------------------------------------------
+
+
+@stf.task
+def scaled_into(s, a: stf.Read, out) -> stf.Like["a"]:  # noqa: F821
+    out[...] = s * a
+
+
+@stf.task
+def split_into(a: stf.Read, *, out) -> tuple[stf.Like["a"], stf.New[lambda a: a.shape[:1]]]:  # noqa: F821
+    same, first = out
+    same[...] = a
+    first[...] = a[:, 0]
+    return out
+
+
+def test_a_body_writes_into_out(ctx):
+    a = ctx.logical_data(A, write_back=False)
+    assert np.array_equal(ctx.wait(scaled_into(3.0, scaled_into(2.0, a))), 6 * A)
+    same, first = split_into(a)
+    assert np.array_equal(ctx.wait(same), A) and np.array_equal(ctx.wait(first), A[:, 0])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
+        scaled_into(2.0, a, out=a)
+
+
+def test_out_in_recordings(ctx_factory):
+    ctx = ctx_factory()
+    a, b, c = (ctx.logical_data(A * (1 + i), write_back=False) for i in range(3))
+    g = ctx.task_graph()
+    with g:
+        same, _ = split_into(scaled_into(2.0, a))
+        ctx.copy(same, c)
+    g.launch()
+    assert np.array_equal(ctx.wait(c), 2 * A)
+    g.launch({a: b})
+    assert np.array_equal(ctx.wait(c), 4 * A)
+
+
+def test_what_out_cannot_be(ctx):
+    a = ctx.logical_data(A, write_back=False)
+
+    def first(out, a: stf.Read) -> stf.Like["a"]:
+        out[...] = a
+
+    def unused(a: stf.Read, out) -> stf.Like["a"]:
+        return a
+
+    def rebound(a: stf.Read, out) -> stf.Like["a"]:
+        out = out + a
+        print(out)
+
+    def unknown(a: stf.Read, out) -> stf.New:
+        out[...] = a
+
+    for fn, text in [
+        (first, "make it the last parameter"),
+        (unused, "does not use 'out'"),
+        (rebound, "binds its parameter 'out' to something else"),
+        (unknown, "whose shape nobody knows before it runs"),
+    ]:
+        with pytest.raises(TypeError, match=text):
+            stf.task(fn)(a)
+
+
+def test_a_body_with_out_that_returns_something_else():
+    @stf.task
+    def both(a: stf.Read, out) -> stf.Like["a"]:  # noqa: F821
+        out[...] = a
+        return 2 * a
+
+    with stf.context(devices="cpu") as ctx, pytest.raises(stf.TaskFailedError, match="writes into 'out' and returns"):
+        both(ctx.logical_data(A, write_back=False)).numpy()
+
+
+def test_out_without_results_is_an_argument(ctx):
+    @stf.task
+    def put(a: stf.Write, out):
+        a[...] = out
+
+    a = ctx.logical_data_empty(3)
+    put(a, 2.0)
+    assert ctx.wait(a).tolist() == [2.0, 2.0, 2.0]

@@ -683,7 +683,10 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "Random.normal": {"TypeError": lambda w: w.ctx.random(3).normal(np.zeros(3))},
     "Random.context": {"ContextClosedError": lambda w: random_of_nobody().context},
     "Random.state": {"ValueError": lambda w: setattr(w.ctx.random(4), "state", {})},
-    "diff": {"TypeError": lambda w: stf.diff(5, {}, {})},
+    "diff": {
+        "TypeError": lambda w: stf.diff(5, {}, {}),
+        "ValueError": lambda w: stf.diff(lambda: None, {}, {}, every=0),
+    },
     "config.check": {"ValueError": lambda w: with_bad_setting(stf.config.check)},
     # places and values
     **{

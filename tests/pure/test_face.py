@@ -13,6 +13,7 @@ import stf
 
 CONTEXT = """
     arrays calibrate cancel capsule check_errors check_state checkpoint copy cuda_kernel devices dot dot_section event
+    explain
     fence fill finalize freeze
     graph_scope host_launch if_ launch launch_kernel logical_data logical_data_empty logical_data_full logical_data_ones
     logical_data_zeros logical_token map name parallel_for prefetch random repeat report restore statistics submit submit_task

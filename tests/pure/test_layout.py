@@ -68,7 +68,7 @@ READ_BY = {
     "has_dropped": "_recording",
     "dropped_tiles": "graphs",
     "failures": "_recording data tasks",
-    "last_open": "_recording",
+    "last_open": "_recording tasks",
     "closed": "_recording contexts data graphs tasks",
     "ending": "_recording contexts graphs tasks",
     "arrays": "contexts tasks",

@@ -109,3 +109,17 @@ def model_of(rule: Rule) -> Model | None:
 
     found = rule.model if isinstance(rule.model, Calibration) else Calibration.load(rule.model)
     return Model(found.durations, found.links, found.submit_s)
+
+
+def wants_replay(replay: Any, placement: Any) -> bool:
+    """Return whether repeated windows of tasks are to be replayed."""
+    if replay is None:
+        return False
+    if replay != "auto" or not isinstance(replay, str):
+        raise ValueError(f"replay is 'auto' or None, got {replay!r}; functions are replayed by @stf.replay")
+    if isinstance(placement, Rule) and placement.window:
+        raise ValueError(
+            "replay='auto' holds tasks until their window is whole, stf.placement.planned() until they are planned: "
+            "use one of them, such as placement=stf.placement.eft()"
+        )
+    return True

@@ -18,6 +18,7 @@ from stf.data import checkpoints, creation, events, filling, freezing, partition
 from stf.devices.make import make_driver
 from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
+from stf.graphs import repeated_windows
 from stf.graphs import task_graph as graphs
 from stf.interop.arrays import library_named
 from stf.placement.decisions import decisions_for
@@ -59,6 +60,7 @@ def context(
     placement: Any = None,
     plan: Foreseen | None = None,
     submit_threads: bool | None = None,
+    replay: str | None = None,
 ) -> Context:
     """Open a context.
 
@@ -123,6 +125,13 @@ def context(
         come with the next wait, and a list that you change afterwards is changed for the body. With-blocks, and
         functions that take a `stf.Task` or a `stf.Stream`, run where they stand. By default ``STF_SUBMIT_THREADS``,
         else False. On one GPU, on a CPU and with `stream` or `graph` it changes nothing.
+    replay : str, optional
+        ``"auto"``: windows of tasks that the program submits again and again are recorded, and launched as one task,
+        with other data and numbers. That is done with tasks whose bodies are known: `Context.parallel_for`,
+        `Context.launch`, `Context.launch_kernel` and `stf.kernel`, fills, copies, assignments, and functions of
+        ``@stf.task(pure=True)``. They are held until their window is whole; whatever waits or asks has them submitted
+        one by one. `Context.explain` tells the windows. It changes nothing in graph contexts, on remote devices, with
+        `stream`, `graph` or `observe`, and while bodies are watched (``STF_VALIDATE``, `nan`).
 
     Returns
     -------
@@ -178,12 +187,15 @@ def context(
             "others; leave it out, or look for such values on devices='cpu:2'"
         )
     gathers = bool(use_graph) and graph is None
+    replays = arguments.wants_replay(replay, placement)
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if plan is not None and not (planned.current and planned.current[-1].notes_uses):
         made.engine.next_uses = NextUses(made.engine, plan.uses())
     if spreads:
         made.engine.port.spreads = True
+    if replays:
+        repeated_windows.start(made)
     if wants_finite:
         made.engine.watches = made.engine.wants_finite = True
     if config.capsule is not None or comparing.current:
@@ -287,6 +299,7 @@ class Context(Shown, ContextCore):
     report = observing.report
     statistics = observing.statistics
     why = observing.why_in
+    explain = repeated_windows.explain
     _repr_html_ = observing.html_of_context
 
     # what rooms below ask a context for

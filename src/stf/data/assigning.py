@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from stf._engine.access import DataHandle, check_mine
 from stf.interop.results import check_number, holds, is_too_large, kind_of_number
+from stf.tasks.checks import submit_known
 from stf.tasks.placing import settle
-from stf.values.conditions import Computation, Condition, Expression, itself, sample_of
+from stf.tasks.repeats import KnownCall
+from stf.values.conditions import (
+    Computation,
+    Condition,
+    ConditionArgument,
+    ConditionPlan,
+    Expression,
+    itself,
+    sample_of,
+)
 from stf.values.params import Param
 
 __all__ = ["assign"]
@@ -32,13 +43,42 @@ def assign(context: Any, target: Any, expression: Expression) -> None:
     task = context.make_task_at(accesses, "assign")
     task.find_site_outside()
     settle(task)
-    is_on_device = context.engine.places[task.where].enqueues
-    if is_on_device and not params:
-        from stf.kernels import scalars  # not needed on a CPU
+    submit_known(context, task, HeldAssignment(plan, tuple(params)))
 
-        if scalars.launch(task, plan, accesses):
-            return
-    task.run_queued(Computation(plan, len(cores)), tuple(params), "cupy" if is_on_device else "numpy")
+
+class HeldAssignment(KnownCall):
+    """An assignment that is submitted: its plan, and the parameters of a graph in it."""
+
+    def __init__(self, plan: ConditionPlan, params: tuple[Any, ...]) -> None:
+        self.plan, self.params = plan, params
+        self.what, self.fixed, self.plain = assign, tuple(parts_of(plan)), ()
+
+    def __call__(self, task: Any) -> None:
+        accesses, params = task.accesses, self.params
+        is_on_device = task.engine.place(task.where).enqueues
+        if is_on_device and not params:
+            from stf.kernels import scalars  # not needed on a CPU
+
+            if scalars.launch(task, self.plan, accesses):
+                return
+        task.run_queued(Computation(self.plan, len(accesses)), params, "cupy" if is_on_device else "numpy")
+
+    def with_plain(self, plain: tuple[Any, ...]) -> HeldAssignment:
+        """Return itself: its numbers are a part of the expression."""
+        return self
+
+
+def parts_of(plan: ConditionPlan) -> Iterator[Any]:
+    """Operations and operands of an expression, one after the other: equal for equal expressions."""
+    yield plan.operation
+    yield len(plan.operands)
+    for operand in plan.operands:
+        if isinstance(operand, ConditionPlan):
+            yield from parts_of(operand)
+        elif isinstance(operand, ConditionArgument):
+            yield (operand.position,)
+        else:
+            yield operand
 
 
 def must_hold(target: Any, expression: Expression) -> None:

@@ -18,9 +18,10 @@ from stf.interop.known_arrays import describe_numpy
 from stf.interop.results import check_value, converts, kind_of_number, must_have_no_mask
 from stf.places.places import CompositePlace, DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
-from stf.tasks.checks import check_array, must_be_settled, task_of_kind
+from stf.tasks.checks import check_array, must_be_settled, submit_known, task_of_kind
 from stf.tasks.group import Tasks, joined
 from stf.tasks.placing import settle
+from stf.tasks.repeats import KnownCall
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 from stf.values.reducers import Reducer
@@ -77,11 +78,25 @@ def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], pl
     task = task_of_kind(context, "copy", accesses, "copy", place)
     settle(task)
     alike = [source.dtype for source in sources] == [target.dtype for target in targets]
-    if alike and is_native(context, task, sources + targets):
-        task.run_native(copy_replicas)
-    else:
-        task.run_queued(copy_into, ())
+    submit_known(context, task, HeldCopy(alike and is_native(context, task, sources + targets)))
     return task
+
+
+class HeldCopy(KnownCall):
+    """A copy that is submitted: by the driver, or in a body."""
+
+    def __init__(self, by_driver: bool) -> None:
+        self.what, self.fixed, self.plain = copy_into, (by_driver,), ()
+
+    def __call__(self, task: Task) -> None:
+        if self.fixed[0]:
+            task.run_native(copy_replicas)
+        else:
+            task.run_queued(copy_into, ())
+
+    def with_plain(self, plain: tuple[Any, ...]) -> HeldCopy:
+        """Return itself: it takes no numbers."""
+        return self
 
 
 def must_convert(source: Any, target: Any) -> None:
@@ -178,16 +193,36 @@ def submit_fill(context: ContextCore, data: LogicalData, value: Any, where: Data
         place = where.index if where.kind == "device" else "host"
     task = task_of_kind(context, "fill", [data.write(where)], "fill", place)
     settle(task)
-    if is_param:
-        task.run_queued(fill_with_number, (value,), "cupy" if context.engine.places[task.where].enqueues else "numpy")
-    elif is_native(context, task, [data]) and (where is None or where.kind != "host"):
-        task.run_native(functools.partial(fill_replica, values=values))
-    elif is_narrow(data.dtype):  # of which libraries know little, and which are bits to be repeated
-        bits = values.view(carrier(data.dtype))
-        task.run_queued(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
-    else:
-        task.run_queued(fill_with, (values[()],))
+    by_driver = is_native(context, task, [data]) and (where is None or where.kind != "host")
+    submit_known(context, task, HeldFill(value if is_param else values, data.dtype, by_driver))
     return task
+
+
+class HeldFill(KnownCall):
+    """A fill that is submitted, with an array of values or with a parameter of a graph."""
+
+    def __init__(self, values: Any, dtype: np.dtype[Any], by_driver: bool) -> None:
+        self.values, self.dtype = values, dtype
+        single = isinstance(values, Param) or values.ndim == 0
+        own = () if single else (values.dtype.str, values.shape, values.tobytes())
+        self.what, self.fixed = fill_with, (dtype.str, by_driver, *own)
+        self.plain = (values if isinstance(values, Param) else values[()],) if single else ()
+
+    def __call__(self, task: Task) -> None:
+        values, by_driver = self.values, self.fixed[1]
+        if isinstance(values, Param):
+            task.run_queued(fill_with_number, (values,), "cupy" if task.engine.place(task.where).enqueues else "numpy")
+        elif by_driver:
+            task.run_native(functools.partial(fill_replica, values=values))
+        elif is_narrow(self.dtype):  # of which libraries know little, and which are bits to be repeated
+            bits = values.view(carrier(self.dtype))
+            task.run_queued(fill_with, (bits.item() if bits.size == 1 else bits,), BITS)
+        else:
+            task.run_queued(fill_with, (values[()],))
+
+    def with_plain(self, plain: tuple[Any, ...]) -> HeldFill:
+        """Return the same fill with another value."""
+        return HeldFill(plain[0], self.dtype, self.fixed[1]) if plain else self
 
 
 def fill_when_used(context: ContextCore, data: LogicalData, content: Reducer) -> None:

@@ -105,6 +105,8 @@ def read_on_host(context, data):
     place_on_host(task)
     task.find_site_outside()
     engine: Engine = task.engine
+    if engine.window is not None:
+        engine.submit_held()
     if engine.root.readback is not None:
         task.warns_if_unused = False
         content = read_back(engine, task, data.core)

@@ -2,6 +2,7 @@ cimport cython
 from stf._engine.access cimport READ, WRITE, Access
 from stf._engine.task cimport NEW
 from stf.kernels.plans cimport LaunchPlan, planned_for, submit_planned
+from stf.tasks.repeats cimport KnownCall, RepeatFinder
 from stf.tasks.placing cimport can_be_held, hold, place_at, settle
 from stf.tasks.task cimport ContextCore, Task, body_of, keep_body
 
@@ -17,7 +18,12 @@ cdef class KernelBuilder:
     cdef readonly Task task
     cdef int submit(self, object body) except -1
     cdef KernelBuilder like(self, object over, tuple arguments)
+    cdef bint is_taken(self, RepeatFinder finder, object body) except -1
     cdef list on_each_part(self, object body)
     cdef list on_each_place(self)
+
+cdef class HeldKernel(KnownCall):
+    cdef LaunchPlan plan
+    cdef tuple arguments
 
 cpdef KernelBuilder make_builder(ContextCore context, object construct, object over, tuple arguments, object extra, object name)

@@ -23,6 +23,7 @@ from stf.places.places import Grid
 from stf.tasks import capsules
 from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
+from stf.tasks.repeats import KnownCall
 from stf.tasks.undeclared import refuse_undeclared
 from stf.values.random_numbers import Random
 
@@ -97,6 +98,9 @@ class KernelBuilder:
                 f"{self.construct.what} runs on no GPU of another process yet, and {self.task.place_name} is one; "
                 "write a task function (@stf.task) with arrays of CuPy, torch or Numba, or name exec_place.host()"
             )
+        finder = cython.cast(ContextCore, self.task.context).finder
+        if finder is not None and self.is_taken(finder, body):
+            return 0
         if submit_planned(self.task, body, self.over, self.arguments, self.extra):
             return 0
         task, code = self.task, body.__code__
@@ -118,6 +122,18 @@ class KernelBuilder:
         plan.run(task, self.arguments, made.numbers)
         remember(plan, body, captured)
         return 0
+
+    def is_taken(self, finder, body):
+        """Return whether the task is held for a window that comes again, or submitted in its turn."""
+        if not finder.look(self.task, body.__code__):
+            return False
+        enqueues: cython.bint = self.task.engine.place(self.task.where).enqueues
+        found = planned_for(self.task, body, self.over, self.arguments, self.extra, enqueues)
+        if found is None:  # it is compiled first
+            finder.pass_by(self.task)
+            return False
+        finder.hold(self.task, HeldKernel(found[0], self.arguments, found[1]))
+        return True
 
     def offer(self, body):
         """Tell what may save the task what it is made of."""
@@ -175,15 +191,21 @@ class KernelBuilder:
         return found
 
 
-class HeldKernel:
-    """A kernel whose task is held until it is planned: how it is submitted, and the numbers that it gets."""
+@cython.final
+@cython.cclass
+class HeldKernel(KnownCall):
+    """A kernel whose task is held: how it is submitted, and the numbers that it gets."""
 
     def __init__(self, plan, arguments, numbers):
-        self.plan, self.arguments, self.numbers = plan, arguments, numbers
+        self.plan, self.arguments = plan, arguments
+        self.what, self.fixed, self.plain = plan, NOTHING, numbers
 
     def __call__(self, task):
-        plan: LaunchPlan = self.plan
-        plan.run(task, self.arguments, self.numbers)
+        self.plan.run(task, self.arguments, self.plain)
+
+    def with_plain(self, plain):
+        """Return the same call with other numbers."""
+        return HeldKernel(self.plan, self.arguments, plain)
 
 
 def make_builder(context: ContextCore, construct, over, arguments, extra, name):

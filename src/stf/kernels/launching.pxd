@@ -7,6 +7,7 @@ from stf._engine.engine cimport Engine
 from stf._port.late_values cimport Asked
 from stf._port.recording_port cimport RecordingPort
 from stf.kernels.arguments cimport Kernel, LaunchBlock, give_block, put_described_value, put_number, put_value, take_block
+from stf.tasks.repeats cimport KnownCall, RepeatFinder
 from stf.tasks.placing cimport can_be_held, hold, place_at, settle, take_back_place
 from stf.tasks.views cimport reach_all
 from stf.tasks.task cimport ContextCore, Task
@@ -15,6 +16,14 @@ cdef class Config:
     cdef int gx, gy, gz, bx, by, bz, shared
     cdef object user_object  # what users wrote first for it
     cdef tuple extras
+
+cdef class HeldLaunch(KnownCall):
+    cdef object kernel
+    cdef object config
+    cdef tuple args
+    cdef object named
+
+cdef bint is_taken(RepeatFinder finder, Task task, object kernel, object config, tuple args, object symbol) except -1
 
 cdef class LateArguments(Arguments):
     cdef Kernel kernel

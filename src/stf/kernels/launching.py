@@ -14,12 +14,14 @@ import numpy as np
 
 from stf._engine import host_waits, outcomes
 from stf._engine.access import ArrayAccess, SliceAccess
+from stf._port.late_values import is_fixed
 from stf._support.arguments import name_of
 from stf.errors import AccessError, DriverError, PlaceError
 from stf.kernels import kernel_handles as foreign
 from stf.kernels.arguments import MEMREF_FIELDS, Measure, refuse, refuse_argument, refuse_gaps, slice_image
 from stf.kernels.launch_attributes import LaunchCapture
 from stf.tasks import capsules, validation
+from stf.tasks.repeats import KnownCall
 from stf.values.params import Param
 
 # of a grid: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"
@@ -103,19 +105,54 @@ def submit_launch(context, kernel, config, args, where, symbol=None):
             hold(task, HeldLaunch(kernel, config_of(config), args, symbol))
             return task
         settle(task)
-    go_on(task, kernel, config, args, symbol)
+    if context.finder is None or not is_taken(context.finder, task, kernel, config, args, symbol):
+        go_on(task, kernel, config, args, symbol)
     return task
 
 
-class HeldLaunch:
-    """A launch whose task is held until it is planned."""
+def is_taken(finder, task, kernel, config, args, symbol):
+    """Return whether a launch is held for a window that comes again, or submitted in its turn."""
+    call: HeldLaunch = HeldLaunch(kernel, config_of(config), args, symbol)
+    mine: Kernel = kernel_of(task.context, kernel, task.where)
+    task.accesses = accesses_in(expanded(args))
+    task.symbol = mine.name if symbol is None else symbol
+    if not call.is_known(mine) or not finder.look(task, mine):
+        return False
+    finder.hold(task, call)
+    return True
+
+
+@cython.final
+@cython.cclass
+class HeldLaunch(KnownCall):
+    """A launch whose task is held."""
 
     def __init__(self, kernel, config, args, symbol):
-        self.what = kernel, config, args, symbol
+        self.kernel, self.config, self.args, self.named = kernel, config, args, symbol
 
     def __call__(self, task):
-        kernel, config, args, symbol = self.what
-        go_on(task, kernel, config, args, symbol)
+        go_on(task, self.kernel, self.config, self.args, self.named)
+
+    def is_known(self, mine):
+        """Return whether all that it takes can be compared, and find out what that is."""
+        shape: Config = self.config
+        grid = (shape.gx, shape.gy, shape.gz, shape.bx, shape.by, shape.bz, shape.shared, shape.extras)
+        plain: list = []
+        kinds: list = []
+        for argument in self.args:
+            if type(argument) is not Access and type(argument) is not ArrayAccess:
+                if not is_fixed(argument):
+                    return False
+                plain.append(argument)
+            kinds.append(type(argument))
+        self.what, self.fixed, self.plain = mine, (grid, tuple(kinds)), tuple(plain)
+        return True
+
+    def with_plain(self, plain):
+        """Return the same launch with other numbers."""
+        given = iter(plain)
+        args = [arg if type(arg) is Access or type(arg) is ArrayAccess else next(given) for arg in self.args]
+        return HeldLaunch(self.kernel, self.config, tuple(args), self.named)
 
 
 def go_on(task, kernel, config, args, symbol):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stf import config
@@ -18,6 +19,7 @@ from stf.tasks.comparing import Run
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
 __all__ = ["Difference", "add_options", "diff", "run"]
 
@@ -87,6 +89,7 @@ def diff(
     *args: Any,
     rtol: float = 0.0,
     atol: float = 0.0,
+    every: int = 1,
 ) -> Difference | None:
     """Run a program twice, and return the first task whose outputs differ while its inputs agreed.
 
@@ -106,6 +109,11 @@ def diff(
     rtol, atol : float
         Values agree if they differ by at most ``atol + rtol * max(abs(a), abs(b))``. By default they are equal.
         Infinities and NaN agree with themselves alone.
+    every : int
+        Look at the data once in so many tasks, which is quicker for long programs with few data. The program runs three
+        times then: once to see which task is the last to write which data, and twice to compare these. If they differ,
+        it runs twice more, to look at each of the `every` tasks in which they began to. `later` counts only tasks that
+        were looked at. The program must submit the same tasks each time.
 
     Returns
     -------
@@ -116,7 +124,9 @@ def diff(
     ------
     TypeError
         `program` is no function, or takes more arguments than `*args` and a context, or `a` or `b` has what is no
-        setting.
+        setting, or `every` is no integer.
+    ValueError
+        `every` is not positive.
 
     Examples
     --------
@@ -131,13 +141,62 @@ def diff(
     for options in a, b:
         must_be_settings(options)
     takes_context(program, args)
+    interval = tasks_each(every)
     import tempfile
     from pathlib import Path
 
     with tempfile.TemporaryDirectory(prefix="stf-diff-") as folder:
-        once(program, args, a, Run(Path(folder), True, a.get("devices")))
-        second = once(program, args, b, Run(Path(folder), False, b.get("devices"), rtol, atol))
-        return first_difference(second)
+        return compared(program, args, a, b, Path(folder), (rtol, atol), interval)
+
+
+def tasks_each(every: Any) -> int:
+    """Return `every` as a number; TypeError or ValueError if it is none."""
+    if isinstance(every, bool) or not hasattr(every, "__index__"):
+        raise TypeError(f"every is a number of tasks, got {every!r}")
+    if operator.index(every) < 1:
+        raise ValueError(f"every is a positive number of tasks, got {every!r}; 1 looks at each task")
+    return operator.index(every)
+
+
+def compared(
+    program: Any,
+    args: tuple[Any, ...],
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    folder: Path,
+    tolerances: tuple[float, float],
+    every: int,
+) -> Difference | None:
+    """Run a program as `diff` says, and return the first difference."""
+
+    def both(looked: Collection[int] | None) -> Run:
+        once(program, args, a, Run(folder, True, a.get("devices"), looked=looked))
+        return once(program, args, b, Run(folder, False, b.get("devices"), *tolerances, looked=looked))
+
+    if every == 1:
+        return first_difference(both(None))
+    known = once(program, args, a, Run(folder, True, a.get("devices"), looked=()))
+    coarse = both(last_writers(known.tasks, every))
+    found = first_difference(coarse)
+    if found is None or found.kind == "program":
+        return found
+    differ = [number for number, told in enumerate(coarse.tasks) if told.get("found")]
+    first = min([found.number, *differ]) // every * every
+    for path in folder.glob("*.npy"):
+        path.unlink()
+    return first_difference(both(range(first, first + every))) or found
+
+
+def last_writers(tasks: list[dict[str, Any]], every: int) -> set[int]:
+    """Return which tasks are the last that write some data, in each interval of so many tasks.
+
+    If what these write agrees, all data agree at the end of the interval.
+    """
+    last: dict[tuple[int, str], int] = {}
+    for number, told in enumerate(tasks):
+        for name in told.get("written", ()):
+            last[number // every, name] = number
+    return set(last.values())
 
 
 def must_be_settings(options: Mapping[str, Any]) -> None:
@@ -259,6 +318,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed-hostile", type=int, metavar="SEED", help="shuffle what the rules leave open, in run b")
     parser.add_argument("--rtol", type=float, default=0.0, help="relative tolerance")
     parser.add_argument("--atol", type=float, default=0.0, help="absolute tolerance")
+    parser.add_argument("--every", type=int, default=1, metavar="K", help="look at the data once in K tasks")
     parser.add_argument("--record", metavar="FOLDER", help="make the first run alone, and keep it")
     parser.add_argument("--against", metavar="FOLDER", help="make the second run alone, perhaps by other libraries")
     parser.add_argument("script", help="a Python file; its contexts are on the devices of the run")
@@ -275,6 +335,9 @@ def run(options: argparse.Namespace) -> int:
     if options.seed_hostile is not None:
         other["hostile"] = options.seed_hostile
     given = (options.script, options.arguments)
+    if options.every != 1 and (options.record or options.against):
+        print("python -m stf diff: error: --every makes both runs; leave out --record and --against", file=sys.stderr)
+        return 2
     with contextlib.ExitStack() as stack:
         try:
             folder = options.record or options.against
@@ -282,6 +345,11 @@ def run(options: argparse.Namespace) -> int:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stf-diff-"))
             elif options.record:
                 Path(folder).mkdir(parents=True, exist_ok=True)
+            if options.every != 1:
+                tolerances = options.rtol, options.atol
+                found = compared(run_script, given, one, other, Path(folder), tolerances, tasks_each(options.every))
+                print("no task differs" if found is None else found)
+                return 0 if found is None else 1
             if options.against is None:
                 once(run_script, given, one, Run(Path(folder), True, options.a))
             if options.record:

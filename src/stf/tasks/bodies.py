@@ -72,6 +72,8 @@ class Body(QueuedBody):
             self.build_late()
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
         if self.results is not None:
+            if self.results.takes_out:
+                return self.results.must_be_in_place(result, self.written, self.fn)
             items = self.results.items_in(result, self.fn)
             result = None  # so that the list alone holds what was returned
             return self.store_made(items)
@@ -191,6 +193,7 @@ class Body(QueuedBody):
         """Call a function with ``*parts``, ``**named`` or keyword-only parameters."""
         positional = []
         named = {}
+        out = []
         for (name, kind), value in zip(self.kinds, self.args, strict=True):
             if kind == "*":
                 positional.extend(value)
@@ -198,8 +201,12 @@ class Body(QueuedBody):
                 named.update(value)
             elif kind == "keyword":
                 named[name] = value
+            elif kind == "out":
+                out.append(value)
             elif kind != "result":
                 positional.append(value)
+        if out:
+            named["out"] = out[0] if len(out) == 1 else tuple(out)
         return self.fn(*positional, **named)
 
 

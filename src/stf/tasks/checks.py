@@ -120,3 +120,12 @@ def task_of_kind(context: ContextCore, kind, accesses, name, place=None):
     if place is not None:
         place_at(task, context, place)
     return task
+
+
+def submit_known(context, task, call):
+    """Submit a task whose body is known, or have it held for a window that comes again."""
+    finder = context.finder
+    if finder is not None and finder.look(task, call.what):
+        finder.hold(task, call)
+    else:
+        call(task)

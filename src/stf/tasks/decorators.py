@@ -25,6 +25,7 @@ def task(
     name: str | None = None,
     symbol: str | None = None,
     uses_cuda: bool = True,
+    pure: bool = False,
 ) -> TaskFunction[_P]: ...
 
 
@@ -36,6 +37,7 @@ def task(
     name: str | None = None,
     symbol: str | None = None,
     uses_cuda: bool = True,
+    pure: bool = False,
 ) -> Callable[[Callable[_P, Any]], TaskFunction[_P]]: ...
 
 
@@ -46,6 +48,7 @@ def task(
     name: str | None = None,
     symbol: str | None = None,
     uses_cuda: bool = True,
+    pure: bool = False,
 ) -> Any:
     """Make a function whose calls are tasks.
 
@@ -63,6 +66,11 @@ def task(
         The tasks' name in pictures and messages; the function's name by default.
     uses_cuda : bool, optional
         Whether the function, on the host, may call CUDA, or a library that does; see `Context.host_launch`.
+    pure : bool, optional
+        Promise that calls with the same data and arguments do the same, and that the function does nothing but to write
+        its data: it prints nothing, counts nothing and draws no random numbers of its own. Then a context with
+        ``replay="auto"`` may launch windows of such tasks as one graph, without a call of the function. The numbers and
+        strings that it reads of its closure and of global variables are compared.
 
     Returns
     -------
@@ -99,11 +107,12 @@ def task(
     array([2., 2., 2., 2.])
     """
     in_graphs, name = not truth("uses_cuda", uses_cuda), name_of(name, symbol)
+    is_pure = truth("pure", pure)
     if arrays is not None:
         library_named(arrays)
     if fn is None:
-        return lambda function: TaskFunction(body_of(function), name, arrays, in_graphs=in_graphs)
-    return TaskFunction(body_of(fn), name, arrays, in_graphs=in_graphs)
+        return lambda function: TaskFunction(body_of(function), name, arrays, in_graphs=in_graphs, pure=is_pure)
+    return TaskFunction(body_of(fn), name, arrays, in_graphs=in_graphs, pure=is_pure)
 
 
 def submit_task(

@@ -38,7 +38,7 @@ MOST_VARIANTS = 1024  # of a function, at places of different numbers
 class TaskFunction:
     """A function whose calls are tasks; made by ``@stf.task``."""
 
-    def __init__(self, fn, symbol=None, arrays=None, where=None, in_graphs=False):
+    def __init__(self, fn, symbol=None, arrays=None, where=None, in_graphs=False, pure=False):
         if not callable(fn) or isinstance(fn, classmethod):
             hint = "; write @classmethod above @stf.task" if isinstance(fn, classmethod) else ""
             raise TypeError(f"@stf.task decorates a function, got {type(fn).__name__}{hint}")
@@ -50,7 +50,7 @@ class TaskFunction:
         self.symbol = name_of(symbol) or getattr(inner, "__name__", "task")
         self.arrays_of = self.library = arrays
         self.where = where
-        self.in_graphs = in_graphs  # on the host it uses no CUDA
+        self.in_graphs, self.pure = in_graphs, pure  # on the host it uses no CUDA; see `stf.task`
         self.parameters = None
         self.signature = None
         self.kinds = None
@@ -91,7 +91,7 @@ class TaskFunction:
 
     def made_of(self):
         """Return the class, and what it is called with for a function like this one."""
-        return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs)
+        return type(self), (self.fn, self.symbol, self.arrays_of, self.where, self.in_graphs, self.pure)
 
     def __get__(self, instance, owner):
         """Return a task function in a class is a method, as a function is."""
@@ -140,26 +140,20 @@ class TaskFunction:
         copy.fn = self.fn
         copy.symbol = self.symbol
         copy.arrays_of, copy.library = self.arrays_of, self.library
-        copy.where = self.where
-        copy.is_fixed = self.is_fixed
+        copy.where, copy.is_fixed = self.where, self.is_fixed
         copy.priority = self.priority
-        copy.in_graphs = self.in_graphs
+        copy.in_graphs, copy.pure = self.in_graphs, self.pure
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
         copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
         copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
         copy.parameters, copy.given, copy.results = self.parameters, self.given, self.results
-        copy.signature = self.signature
-        copy.kinds, copy.kinds_of_all = self.kinds, self.kinds_of_all
+        copy.signature, copy.kinds, copy.kinds_of_all = self.signature, self.kinds, self.kinds_of_all
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
-        copy.lends = self.lends
-        copy.draws = self.draws
-        copy.positional = self.positional
-        copy.accessed = self.accessed
+        copy.lends, copy.draws, copy.positional, copy.accessed = self.lends, self.draws, self.positional, self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
-        copy.has_elements = self.has_elements
-        copy.is_checked = self.is_checked
+        copy.has_elements, copy.is_checked = self.has_elements, self.is_checked
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -272,6 +266,10 @@ class TaskFunction:
             call.function, call.values, call.shapes = self, values, shapes
             call.fn = self.with_globals(fn) if self.reads else fn
             return hold(task, call)
+        if self.pure and not lent and not after:
+            finder = cython.cast(ContextCore, task.context).finder
+            if finder is not None and cython.cast(RepeatFinder, finder).takes_call(task, self, fn, values, shapes):
+                return 0
         return self.go_on(task, fn, values, shapes, False)
 
     def go_on(self, task, fn, values, shapes, was_held):
@@ -293,7 +291,7 @@ class TaskFunction:
             if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
                 written = self.written(values)
-                if self.results is None or engine.scope.records:
+                if self.results is None or engine.scope.records or self.results.takes_out:
                     body = make_body(task, fn, values, written, self.kinds_of_all, late, argument_sources, self.owes)
                 else:
                     body = make_body(task, fn, values[: self.given], written, self.kinds, late, None, self.owes)
@@ -652,9 +650,11 @@ class TaskFunction:
     def parse(self):
         """Read the access modes off the annotations, once."""
         fn = self.fn
-        self.signature = inspect.signature(fn)
+        self.signature, self.results = inspect.signature(fn), results_of(fn, self.symbol)
         parameters, passed, kinds = [], [], []
         for name, parameter in self.signature.parameters.items():
+            if self.results is not None and self.results.takes(fn, name, parameter):
+                continue
             mine: Parameter = Parameter(*read_annotation(fn, name, parameter))
             parameters.append(mine)
             kinds.append((name, "keyword" if parameter.kind is parameter.KEYWORD_ONLY else mine.kind))
@@ -669,9 +669,9 @@ class TaskFunction:
         self.movable = not self.injected  # to another thread, before it runs
         self.given = len(parameters)
         self.kinds_of_all = self.kinds
-        self.results = results_of(fn, self.symbol)
         if self.results is not None:
-            parameters += [Parameter(f"result {i}", "result", WRITE) for i in range(len(self.results.parts))]
+            kind = "out" if self.results.takes_out else "result"
+            parameters += [Parameter(f"result {i}", kind, WRITE) for i in range(len(self.results.parts))]
             self.kinds_of_all = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
             self.likes, self.returns_one = self.results.likes(parameters), self.results.kind == "one"
         self.accessed = sum(mine.mode != 0 for mine in parameters)
@@ -679,7 +679,8 @@ class TaskFunction:
         named = {mine.library for mine in parameters if mine.library is not None}
         self.library = self.arrays_of or (next(iter(named)) if len(named) == 1 else None)
         self.lends = any(mine.takes_data for mine in parameters)
-        self.binds_late = self.movable and all(lib in (None, "numpy") for lib in (self.arrays_of, *named))
+        takes_out = self.results is not None and self.results.takes_out
+        self.binds_late = self.movable and not takes_out and not {self.arrays_of, *named} - {None, "numpy"}
         self.parameters = parameters
         self.look_for_lost_results()
 
@@ -687,13 +688,14 @@ class TaskFunction:
         """Raise for what is certain to be lost, and see to what may be when the function runs."""
         if not self.takes_task:  # by which it may write
             modes = [cython.cast(Parameter, item).mode for item in self.parameters[: self.given]]
+            modes += [WRITE] if self.results is not None and self.results.takes_out else []  # `out` is the last
             try:
                 self.owes = refuse_lost(self.fn, self.symbol, modes)
             except TypeError:
                 self.parameters = None  # each call says so
                 raise
             self.runs = with_last_values(self.fn, modes)
-        self.owes = self.owes or self.results is not None
+        self.owes = self.owes or (self.results is not None and not self.results.takes_out)
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 import re
 import sys
 import typing
@@ -21,6 +22,7 @@ import numpy as np
 
 from stf._engine.access import Access, DataHandle, must_have_shape
 from stf._port.replicas import Layout
+from stf._support.code_facts import facts_of
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import layout_for
 from stf.tasks.annotations import resolve_annotation
@@ -139,7 +141,8 @@ class _Likes:
     """Annotation of a task's result: new data with the shape and the type of a parameter's.
 
     ``stf.Like["a"]``, or ``stf.Like["a", np.float32]`` with a type of its own. A call returns the data, and not a
-    handle of the task. What the body returns is stored there.
+    handle of the task. What the body returns is stored there. A function whose last parameter is named ``out``,
+    without an annotation, gets their memory instead, and writes into it.
 
     Raises
     ------
@@ -232,6 +235,45 @@ class Results:
         self.is_open, self.needs_shapes = OPEN in parts, any(part is not OPEN for part in parts)
         self.is_fixed = all(isinstance(part, (_Like, _Dimensions)) for part in parts)
         self.known: dict[tuple[Any, ...], list[Layout]] = {}
+        self.takes_out = False  # the function writes into their memory, and returns nothing
+
+    def takes(self, fn: Callable[..., Any], name: str, parameter: inspect.Parameter) -> bool:
+        """Return whether a parameter of the function is the memory of its results: ``out``, which no call gives.
+
+        Raises
+        ------
+        TypeError
+            It is not the last parameter, or the body must find its shape, or the function does not use it.
+        """
+        if name != "out" or parameter.annotation is not parameter.empty or parameter.default is not parameter.empty:
+            return False
+        label = getattr(fn, "__name__", "body")
+        kinds = parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY
+        if list(inspect.signature(fn).parameters)[-1] != name or parameter.kind not in kinds:
+            raise TypeError(f"task '{label}' takes the memory of its results as 'out'; make it the last parameter")
+        if self.is_open:
+            raise TypeError(
+                f"task '{label}' takes the memory of its results as 'out', whose shape nobody knows before it runs; "
+                "say the shape in the annotation of the result, such as stf.Like['a'], or return the array"
+            )
+        code = getattr(fn, "__code__", None)
+        if code is not None and not any(step.name == name for step in facts_of(code).loads("local", "cell")):
+            raise TypeError(
+                f"task '{label}' does not use 'out', the memory of its results; write `out[...] = ...`, or leave it "
+                "out and return the value"
+            )
+        self.takes_out = True
+        return True
+
+    def must_be_in_place(self, result: Any, written: Sequence[Any], fn: Callable[..., Any]) -> None:
+        """Raise TypeError if a function that writes into `out` returns something else."""
+        items = list(result) if isinstance(result, (tuple, list)) else [result]
+        if result is None or (len(items) == len(written) and all(map(operator.is_, items, written))):
+            return
+        raise TypeError(
+            f"task '{getattr(fn, '__name__', 'body')}' writes into 'out' and returns {type(result).__name__}; return "
+            "nothing, or leave 'out' out"
+        )
 
     def likes(self, parameters: Sequence[Any]) -> list[int] | None:
         """Return the positions of the parameters that all new data are like; None if it takes more to say."""

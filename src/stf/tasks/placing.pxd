@@ -1,6 +1,7 @@
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 from stf.placement.model cimport Placement
+from stf.tasks.repeats cimport RepeatFinder
 
 cdef enum:
     SEVERAL = -1  # places of a grid: the task is one for each, or has a lane at each
@@ -15,6 +16,7 @@ cdef class PlacingContext:
     cdef readonly dict codes  # the engine's numbers of "host", "auto" and of the devices, by their ordinals
     cdef readonly Placement placement  # chooses places; None where there is one device
     cdef public object window  # holds tasks until they are planned; or None
+    cdef readonly RepeatFinder finder  # has tasks held that follow a repeated window; or None
     cdef bint is_automatic  # tasks that name no place get one that is chosen
     cdef int default_place(self) except -1
     cdef int place_here(self) except -100

@@ -40,6 +40,11 @@ class PlacingContext:
         engine = self.engine
         self.window = engine.window = window
 
+    def look_for_repeats(self, finder):
+        """Let a finder look at the tasks whose bodies are known."""
+        engine = self.engine
+        self.finder = engine.window = finder
+
     def default_place(self):
         """Return the place outside of any ``with place``: the current device, if there are several, or the first."""
         ask = self.ordinal_of_current

@@ -24,7 +24,7 @@ from stf.tasks.after import accesses_after
 from stf.tasks.elements import must_have_elements
 from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
-from stf.tasks.placing import PlacingContext
+from stf.tasks.placing import PlacingContext, place_by_number
 from stf.values.parts import add_group, built
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there submits no tasks of its own
@@ -353,6 +353,16 @@ class Task(TaskCore):
             self.abandon(error)
             raise
         self.restore = None
+
+    def again(self):
+        """Return a task like this one, which has not begun: it is recorded in place of this."""
+        task: Task = Task.__new__(Task)
+        task.context, task.engine = self.context, self.engine
+        task.accesses, task.groups = self.accesses, self.groups
+        task.code, task.lasti, task.symbol, task.kind = self.code, self.lasti, self.symbol, self.kind
+        task.priority, task.in_graphs = self.priority, self.in_graphs
+        place_by_number(task, self.where)
+        return task
 
     def run_queued(self, fn, extra, lib=None):
         """Submit with a queued body (for tasks of the context's own)."""

@@ -1,5 +1,7 @@
 """Windows: tasks that are held until enough of them are known to plan where and in which order they run.
 
+`graphs.repeated_windows` holds tasks by the same class, until a window of them is whole that is replayed.
+
 With `stf.placement.planned`, a task function, a kernel and a `parallel_for` without a place do not begin in their
 calls. Their arguments, accesses and variables are taken there; the rest of the call, which `hold` is given, waits in
 the window. It is released, which means planned and submitted in the order of the plan:
@@ -36,7 +38,7 @@ import contextvars
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stf._engine import host_waits, outcomes
@@ -66,6 +68,8 @@ class Window:
     size : int
         How many tasks it holds at most, outside of recordings.
     """
+
+    until = "until it was planned"
 
     def __init__(self, engine: Any, placement: Any, size: int) -> None:
         self.engine, self.placement, self.size = engine, placement, size
@@ -152,15 +156,15 @@ class Window:
         return True
 
     def submit(self, held: list[Held], count: int) -> None:
-        """Plan tasks, take the first of the plan out of a list, and submit these."""
-        tasks = taken_out(held)
-        if not tasks:
+        """Take the tasks out of a list that are to be submitted, and submit them in their order."""
+        if not held:
             return
-        before, self.submitter = self.submitter, threading.get_ident()
+        before, self.submitter = self.submitter, threading.get_ident()  # before `held` is empty for other threads
+        tasks = taken_out(held)
         left = dict(enumerate(tasks))  # what is not submitted yet
         try:
-            order, places = plan(self.placement, [one.task for one in tasks], count)
-            if held is self.recorded:
+            order, places = self.order([one.task for one in tasks], count)
+            if held is self.recorded and self.placement is not None:
                 self.planned_s = self.placement.planned_s
             if count < len(tasks):
                 chosen = set(order)
@@ -168,7 +172,10 @@ class Window:
                 left = {index: tasks[index] for index in order}
             for index in order:
                 one = tasks[index]
-                place_as_planned(one.task, places[index])
+                if places is None:
+                    one.task.is_held = False
+                else:
+                    place_as_planned(one.task, places[index])
                 try:
                     one.run()
                 except Exception as error:
@@ -187,10 +194,14 @@ class Window:
         found, self.planned_s = self.planned_s, None
         return found
 
+    def order(self, tasks: list[Any], count: int) -> tuple[Iterable[int], list[int] | None]:
+        """Return which of the tasks are submitted, in their order, and the place of each."""
+        return plan(self.placement, tasks, count)
+
     def note(self, one: Held, error: Exception) -> None:
         """Remember what kept a task from being submitted; what it was to write is poisoned."""
         self.poison(one, error)
-        error.add_note(f"raised by task {one.task.label()} ({one.task.call_site}), which was held until it was planned")
+        error.add_note(f"raised by task {one.task.label()} ({one.task.call_site}), which was held {self.until}")
         self.errors.append(error)
 
     def poison(self, one: Held, error: BaseException) -> None:
@@ -251,10 +262,15 @@ class Held:
 
     def run(self) -> None:
         """Submit the task, with the context variables of who called it."""
-        if self.variables is None and variables_here() is None:
-            self.submit(self.task)
-        else:
-            (self.variables or contextvars.Context()).run(self.submit, self.task)
+        run_with(self.variables, self.submit, self.task)
+
+
+def run_with(variables: Any, fn: Callable[..., object], *args: Any) -> None:
+    """Call a function with the context variables of who submitted a task."""
+    if variables is None and variables_here() is None:
+        fn(*args)
+    else:
+        (variables or contextvars.Context()).run(fn, *args)
 
 
 class Clerk(threading.Thread):
