@@ -390,3 +390,14 @@ def test_two_threads_launch_at_once(ctx: stf.Context) -> None:
     for data in sets:
         for each, known in zip(data, X, strict=True):
             assert np.array_equal(each.numpy(), known)
+
+
+def test_the_body_of_a_loop_is_kept(ctx: stf.Context, monkeypatch: Any) -> None:
+    x, n = ctx.logical_data_zeros(3), ctx.logical_data_zeros(())
+    one = ctx.logical_data_ones(())
+    commands = Commands(ctx, monkeypatch)
+    with ctx.while_loop(n < 20) as loop:
+        axpy.on(1)(1.0, one, n)
+        axpy.on(0)(1.0, n, x)
+    assert x.numpy().tolist() == [210.0] * 3 and loop.iterations == 20
+    assert commands.counts["play"] >= 30

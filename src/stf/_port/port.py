@@ -33,7 +33,10 @@ class Port:
         What only some backends can do.
     """
 
-    parcels = None
+    @property
+    def parcels(self):
+        """What keeps recordings in other processes; None where there are none."""
+        return None
 
     def begin(self, place, waits, kind):
         """Open a slot of `kind` at `place` that starts after `waits`; return its number."""
