@@ -131,9 +131,9 @@ def without_copies_ahead(plan: stf.Plan) -> stf.Plan:
     ("program", "looks", "least", "most"),
     [
         (blocked_sweeps, True, 0.5, 0.65),
-        (blocked_sweeps, False, 0.98, 1.02),
-        (left_looking, True, 0.9, 1.0),
-        (left_looking, False, 0.95, 1.03),
+        (blocked_sweeps, False, 0.9999, 1.0001),
+        (left_looking, True, 0.9, 0.98),
+        (left_looking, False, 0.9999, 1.0001),
     ],
 )
 def test_copies_ahead_of_the_next_task(program: Any, looks: bool, least: float, most: float) -> None:
@@ -143,7 +143,7 @@ def test_copies_ahead_of_the_next_task(program: Any, looks: bool, least: float, 
     ahead = program(looks, by_last_use)
     assert least < ahead.makespan / alone.makespan < most
     assert copied(ahead) < copied(by_last_use)
-    assert copied(ahead) <= 1.1 * copied(alone)
+    assert copied(ahead) <= (1.1 if looks else 1.0) * copied(alone)
     assert ahead.tasks == alone.tasks
 
 

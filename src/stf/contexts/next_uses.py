@@ -41,10 +41,12 @@ class UseLog:
         self.numbers = array("q")  # of the data of all tasks
         self.places = array("q")  # the memories where tasks read them; -1 for those that they do not read
         self.ends = array("q")  # where the data of each task end in these
+        self.after_looks: set[int] = set()  # tasks before which the host looks at a result
 
     def begun(self, task: Any) -> None:
         """Note a task."""
         if task.kind == "wait":
+            self.after_looks.add(len(self.ends))
             return
         memory = task.engine.places[task.where].memory
         for use in task.uses:
@@ -76,7 +78,10 @@ class NextUses:
         self.task = self.start = 0
 
     def begun(self, task: Any) -> None:
-        """Tell the engine when the data of a task are used next, and let it bring those of the task after it."""
+        """Tell the engine when the data of a task are used next.
+
+        If the host looks at a result then, the data of the task behind that come meanwhile.
+        """
         if task.kind == "wait":
             return
         if self.task == len(self.planned.ends):
@@ -94,7 +99,7 @@ class NextUses:
             for i, use in enumerate(uses, start):
                 self.engine.next_use(use.core, self.following[i])
             self.task, self.start = self.task + 1, end
-            if self.task < len(self.planned.ends):
+            if self.task in self.planned.after_looks and self.task < len(self.planned.ends):
                 after = slice(end, self.planned.ends[self.task])
                 self.engine.prefetch(self.planned.numbers[after], self.planned.places[after], self.task)
 
