@@ -16,7 +16,8 @@ as the tasks would is not launched: data that are known to be poisoned, other co
 a parameter in its place.
 
 **Errors.** A body is recorded with the line of its call, and names it when it fails. All that its window was to write
-is poisoned then, as for each launch of a graph.
+is poisoned then, as for each launch of a graph, and the handles of its tasks tell of the failure. That is more than one
+by one, and no wrong value; so a window in which a task failed is not replayed again.
 
 **Handles** of tasks in a launch are done when that is. None of them can be cancelled.
 
@@ -75,6 +76,7 @@ class Told:
         self.recordings = 0
         self.broken: collections.Counter[str] = collections.Counter()  # by reason
         self.in_a_row = 0  # since it was whole
+        self.outcome: Any = None  # of the last launch, where bodies run later
         self.cut_at = 0  # how many tasks were held when a wait came last
         self.turns = 0  # how often it was made to begin elsewhere
         self.reason = "seen twice; the next one is recorded"
@@ -229,6 +231,8 @@ class RepeatedWindows(Window):
     def _replay(self, window: RepeatedWindow, tasks: list[Held], binding: list[Any]) -> bool:
         """Launch a window, recorded just now if it must be; return False where nothing was submitted."""
         told = window.told
+        if told.outcome is not None and told.outcome.failed() is not None:
+            return self._refuse(window, "a task failed in it, which one by one poisons less")
         if window.steps is not None and any(key_of(each.content) != key for each, key in told.watched):
             self._close(window, "recorded anew, since a variable that a body reads has changed")
             binding = []
@@ -272,6 +276,7 @@ class RepeatedWindows(Window):
                 rebinding.release(engine)
         graph.launches += 1
         window.told.launched += 1
+        window.told.outcome = task.outcome
         for one in tasks:
             join_launch(one.task, task)
         self._use(window)

@@ -137,11 +137,9 @@ class TaskFunction:
 
     def copy(self):
         copy: TaskFunction = TaskFunction.__new__(TaskFunction)
-        copy.fn = self.fn
-        copy.symbol = self.symbol
-        copy.arrays_of, copy.library = self.arrays_of, self.library
+        copy.fn, copy.priority = self.fn, self.priority
+        copy.symbol, copy.arrays_of, copy.library = self.symbol, self.arrays_of, self.library
         copy.where, copy.is_fixed = self.where, self.is_fixed
-        copy.priority = self.priority
         copy.in_graphs, copy.pure = self.in_graphs, self.pure
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
         copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
