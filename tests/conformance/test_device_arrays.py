@@ -545,6 +545,7 @@ def test_pinned_memory_that_a_stream_writes(ctx, cupy, shared):
     with ctx.task_graph() as g, ctx.task(lX.rw()) as t:
         t.cupy()[0][...] += 2
     del t, lX
+    ctx.synchronize()  # what was written back is there: the array is the user's again
     for _ in range(2):
         write()
         g.launch()

@@ -357,7 +357,7 @@ def wait_on_user(engine: EngineState, data: Data, producer):
     after which that is there; 0 if there is nothing to wait for.
     """
     place: cython.int = data.home.place
-    if producer is None or (place <= 0 and (engine.root.callers is None or not isinstance(producer, int))):
+    if producer is None or (place <= 0 and engine.root.callers is None):
         return 0
     try:
         return wait_on_producer(

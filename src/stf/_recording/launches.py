@@ -148,9 +148,12 @@ def take_arrays(engine: Engine, uses):
     engine.enter()  # what was dropped meanwhile
     try:
         owners = {}
+        on_streams: cython.bint = engine.root.callers is not None  # also pinned memory of the host
         for data in found:
-            if retiring.is_of_user(data) and data.home.place > 0:
-                whole: Data = tiles.whole(data)
+            if not retiring.is_of_user(data):
+                continue
+            whole: Data = tiles.whole(data)
+            if data.home.place > 0 or (on_streams and hasattr(whole.owner, "__cuda_array_interface__")):
                 owners[whole.id] = whole.owner
     finally:
         engine.gate.leave()
