@@ -421,7 +421,6 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def _new_entry(self, key: Signature, context: Any) -> CallEntry:
         """Return what is known of calls whose signature is new; those that it covers count as earlier ones."""
-        calls = sum(known.calls for known in self._entries.values() if covers(key, known.key))
         self._new += 1
         if self._new == KEPT + 1 and not self._recordings:
             log.warning(
@@ -431,7 +430,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 self._new,
                 differences(self._last_key, key),
             )
-        return CallEntry(key, context, calls)
+        return CallEntry(key, context, sum(known.calls for known in self._entries.values() if covers(key, known.key)))
 
     def _given_up_for(self, used: CallEntry) -> list[TaskGraph]:
         """Forget what was used the longest ago, where there is too much; return the graphs of that."""
@@ -450,10 +449,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
     def make_room(self, engine: Any) -> bool:
         """Give up the recording of a context that was used the longest ago, for its memory; False if there is none."""
         with self._lock:
-            for entry in self._entries.values():
+            for entry in [one for one in self._entries.values() if one not in self._compared]:
                 context, graph = entry.context(), entry.graph
-                if entry in self._compared:
-                    continue
                 if graph is not None and context is not None and context.engine is engine:
                     break
             else:
