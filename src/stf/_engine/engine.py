@@ -525,8 +525,7 @@ class Engine(EngineState):
         if task.is_single_launch:
             self.withdrawn += 1  # its tasks were counted, and told, when they were recorded
             return 0
-        pool: Pool = self.coherency.pools[task.where]
-        pool.tasks += 1
+        cython.cast(Pool, self.coherency.pools[task.where]).tasks += 1
         if self.observer is not None:
             self.observer.task(task)
         return 0

@@ -81,7 +81,8 @@ class EventSet:
 
     def clear(self):
         self.count = 0
-        self.numbers = None
+        if self.numbers is not None:
+            self.numbers = None
         return 0
 
     def add_number(self, number):

@@ -128,7 +128,10 @@ def place_by_number(task, place):
 
 def place_here(task, context):
     """Let a task run at the default place of this thread."""
-    task.where = context.place_here()
+    if active_places[0] or context.is_automatic or context.ordinal_of_current is not None:
+        task.where = context.place_here()
+    else:
+        task.where = context.default_code
     return 0
 
 

@@ -245,13 +245,14 @@ class Task(TaskCore):
         """Begin, and wait for the inputs where the body runs in place."""
         if self.state != NEW or self.is_held:
             self.must_be_new("start")
+        is_block: cython.bint = self.warns_if_unused  # by the user, and so no wait
         self.warns_if_unused = False
         if self.where < 0:
             settle(self)
         engine = cython.cast(Engine, self.engine)
         try:
             begin_here(engine, self)
-            if self.blocks_caller and self.kind == "wait" and not engine.scope.records:
+            if not is_block and self.blocks_caller and self.kind == "wait" and not engine.scope.records:
                 thread_turns.yield_to_recorders(engine, self)
             enter_here(engine, self)
             if self.partials is not None:
