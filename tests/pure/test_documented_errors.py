@@ -651,11 +651,9 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     "why": {"TypeError": lambda w: stf.why(3)},
     # plans
     "remote": {
-        "PlaceError": lambda w: stf.remote(SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}})),
+        "PlaceError": lambda w: stf.remote(SimpleNamespace(nthreads=dict)),
         "TypeError": lambda w: stf.remote("tcp://127.0.0.1:8786"),
-        "ValueError": lambda w: stf.remote(
-            SimpleNamespace(scheduler_info=lambda n_workers: {"workers": {}}), gpus="some"
-        ),
+        "ValueError": lambda w: stf.remote(SimpleNamespace(nthreads=dict), gpus="some"),
     },
     "plan": {
         "PlanError": lambda w: stf.plan(lambda ctx: ctx.wait(ctx.logical_data_zeros(3)), devices="1xH200"),

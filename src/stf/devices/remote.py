@@ -61,11 +61,11 @@ def remote(
     ...     print(error)
     client is a distributed.Client, got str; for Ray use devices='ray:8'
     """
-    if not hasattr(client, "scheduler_info"):
+    if not hasattr(client, "nthreads"):
         raise TypeError(f"client is a distributed.Client, got {type(client).__name__}; for Ray use devices='ray:8'")
     if gpus not in (True, False, "auto"):
         raise ValueError(f"gpus is True, False or 'auto', got {gpus!r}")
-    there = list(client.scheduler_info(n_workers=-1)["workers"])
+    there = list(client.nthreads())  # `scheduler_info` may forget workers while the client asks anew beside it
     chosen = there if workers is None else list(workers)
     missing = [each for each in chosen if each not in there]
     if missing or not chosen:

@@ -320,7 +320,7 @@ class DaskActors:
         gone = self.addresses[worker - 1]
         while not self.closed:
             try:
-                there = list(self.client.scheduler_info(n_workers=-1)["workers"])
+                there = list(self.client.nthreads())
                 used = set(self.addresses) - {gone}
                 for address in there:
                     if address not in used and address != gone:

@@ -636,8 +636,8 @@ class RemoteDriver(WrappingDriver):
 
     def note_missed(self, worker: int, peer: int, reason: str, losses: int) -> None:
         """Hear that a worker does not reach another one, of which it has heard so often that it is lost."""
-        if losses == self.losses_told.get((worker, peer), 0) and self.links[peer - 1].lost is None:
-            # else it was the one before
+        is_there = self.links[peer - 1].lost is None and not self.closed
+        if is_there and losses == self.losses_told.get((worker, peer), 0):  # else it was the one before
             self.note_lost(peer, f"worker {worker} cannot reach it: {reason}")
             self.transport.end(peer)
 
@@ -657,6 +657,7 @@ class RemoteDriver(WrappingDriver):
             for stream, remote in streams:
                 self.client.names[stream] = remote.name
                 self.take_over(stream, remote, error)
+        log.warning("%s", text)
         for watcher in list(self.inner.loss_watchers):
             watcher.lose_worker(worker - 1, error)
         with self.client.receiving:
