@@ -222,6 +222,10 @@ class RepeatFinder:
     def forget_recorded(self):
         """Forget nothing: what is recorded is never held."""
 
+    def take_planned(self):
+        """Return None: what is recorded was not planned."""
+        return None
+
     def drop(self):
         """Cancel what is held."""
         self.keeper.drop()

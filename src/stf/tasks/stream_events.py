@@ -25,6 +25,17 @@ class StreamEvent(Shown):
     ----------
     handle : int or None
         The address of the CUevent, which lives as long as this object; None on a CPU.
+
+    Examples
+    --------
+    >>> with stf.context(devices="cpu") as ctx:
+    ...     x = ctx.logical_data_ones(1000)
+    ...     with ctx.task(x.rw()) as t:
+    ...         t.numpy()[0][:] += 1
+    ...         event = t.record_event()
+    ...     event.synchronize()
+    ...     print(event.done(), event.handle)
+    True None
     """
 
     __slots__ = ("_ordinal", "_passed_ns", "handle")

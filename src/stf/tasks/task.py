@@ -603,9 +603,8 @@ class Task(TaskCore):
     def own_stream(self):
         """Return the address of the CUDA stream of an open task; on the host one for callbacks, None without CUDA."""
         pointer = self.cuda_stream()
-        if pointer is None and self.state == OPEN and self.where == 0:
-            return stream_on_host(self)
-        return pointer
+        is_on_host = pointer is None and self.state == OPEN and self.where == 0
+        return stream_on_host(self) if is_on_host else pointer
 
     def stream_of_queued_body(self):
         """Return the stream for a body that is about to be queued: the thread that runs it makes it current."""
