@@ -1,6 +1,8 @@
 """A conjugate gradient whose steps are replayed although nobody recorded them: ``stf.context(replay="auto")``.
 
-    each step: q = A p;  alpha = rs / (p q);  x, r;  beta;  p            each tenth step: print the residual
+    p --> q = A p --> p q --> alpha --> x, r --> r r --> beta --> p --> ... the same tasks in each step
+                                                  |
+                                                  +--> each tenth step: print the residual
 
 The loop is written as without replay. stf finds that the same tasks come again, records them in the third step, and
 launches the next ones as one task. The functions are `pure`: they do nothing but to write their data. The print waits

@@ -424,7 +424,8 @@ def is_playable(engine, body, error):
         return False
     if not isinstance(error, Exception):
         return False
-    return is_uncapturable(task, error) or bool(engine.port.is_spoilt(task.slot))  # cuFFT's tell nothing of captures
+    port: RecordingPort = engine.port
+    return is_uncapturable(task, error) or bool(port.is_spoilt(task.slot))  # cuFFT's tell nothing of captures
 
 
 def play_later(engine, body, error):
