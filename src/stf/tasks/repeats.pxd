@@ -61,6 +61,7 @@ cdef class RepeatFinder:
     cdef readonly list held  # what the keeper holds: tasks, and how they are submitted
     cdef uint64_t kind  # of the last task that was looked at
     cdef int strangers  # tasks of other threads since the last one of this
+    cdef bint is_busy  # a task is looked at, held, or replayed
     cdef bint passing  # the task that begins next was looked at
     cdef readonly int64_t looked  # tasks that were looked at
     cdef readonly RepeatedWindow current  # that the tasks follow; or None
@@ -82,12 +83,14 @@ cdef class RepeatFinder:
     cdef int relative_runs[CANDIDATES]
     cdef readonly object call_of  # makes the known call of a pure function; None for what is none
     cpdef bint look(self, TaskCore task, object what) except -1
+    cdef bint look_at(self, TaskCore task, object what) except -1
     cdef bint takes_call(self, TaskCore task, object function, object fn, list values, dict shapes) except -1
     cdef bint takes_over(self, unsigned long thread) except -1
     cdef bint start(self, uint64_t kind) except -1
     cdef bint switch(self, uint64_t kind) except -1
     cdef bint follows(self, RepeatedWindow window, Py_ssize_t count) except -1
     cpdef int hold(self, TaskCore task, KnownCall call) except -1
+    cdef int hold_one(self, TaskCore task, KnownCall call) except -1
     cpdef int pass_by(self, TaskCore task) except -1
     cdef int whole(self, RepeatedWindow window) except -1
     cdef int break_off(self, str reason) except -1

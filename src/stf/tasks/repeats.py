@@ -234,11 +234,18 @@ class RepeatFinder:
 
     def look(self, task, what):
         """Return whether a task with a known body is to be held, by `hold`. Else it begins now."""
-        i: cython.Py_ssize_t
-        engine = self.engine
         thread: cython.ulong = PyThread_get_thread_ident() if cython.compiled else threading.get_ident()
         if thread != self.thread and not self.takes_over(thread):
             return False
+        self.is_busy = True  # until `hold` is over
+        found: cython.bint = self.look_at(task, what)
+        self.is_busy = found
+        return found
+
+    def look_at(self, task, what):
+        """Return what `look` does, for a task of the thread whose tasks are looked at."""
+        i: cython.Py_ssize_t
+        engine = self.engine
         if (
             engine.observer is not None
             or engine.watches
@@ -287,7 +294,9 @@ class RepeatFinder:
     def takes_over(self, thread):
         """Return whether tasks of another thread are looked at from now on: they came one after the other."""
         self.strangers += 1
-        if (self.thread and self.strangers < STRANGE) or thread in host_waits.RUNNING or self.at:
+        if (self.thread and self.strangers < STRANGE) or thread in host_waits.RUNNING:
+            return False
+        if self.is_busy or self.current is not None or self.held:  # the other thread is about to hold, or to replay
             return False
         self.forget()
         self.thread = thread
@@ -331,6 +340,14 @@ class RepeatFinder:
 
     def hold(self, task, call):
         """Hold a task that `look` has said follows a window, or submit it if it does not suit that after all."""
+        try:
+            self.hold_one(task, call)
+        finally:
+            self.is_busy = False
+        return 0
+
+    def hold_one(self, task, call):
+        """Do what `hold` does."""
         window = self.current
         if window is None or len(self.held) != self.at:  # another thread has submitted what was held
             self.break_off("another thread asked for what is held")
@@ -361,6 +378,7 @@ class RepeatFinder:
             self.break_off("a task whose body or arguments are not known")
         self.see(self.kind, task.accesses)
         self.passing = not self.keeper.submitter
+        self.is_busy = False
         return 0
 
     def break_off(self, reason):
