@@ -631,3 +631,19 @@ def test_out_without_results_is_an_argument(ctx):
     a = ctx.logical_data_empty(3)
     put(a, 2.0)
     assert ctx.wait(a).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_out_may_be_augmented(ctx):
+    @stf.task
+    def next_of(x: stf.Read, out) -> stf.Like["x"]:
+        out[...] = x
+        out += 1
+
+    @stf.task
+    def both(x: stf.ReadWrite, out) -> stf.Like["x"]:
+        x += 1
+        out[...] = x
+
+    x = ctx.logical_data(np.arange(3.0))
+    assert next_of.on("host")(x).numpy().tolist() == [1.0, 2.0, 3.0]
+    assert both.on("host")(x).numpy().tolist() == [1.0, 2.0, 3.0] == x.numpy().tolist()

@@ -73,7 +73,7 @@ class Body(QueuedBody):
         result = self.fn(*self.args) if self.kinds is None else self.call_general()
         if self.results is not None:
             if self.results.takes_out:
-                return self.results.must_be_in_place(result, self.written, self.fn)
+                return self.results.must_be_in_place(result, self.written, self.fn, self.args)
             items = self.results.items_in(result, self.fn)
             result = None  # so that the list alone holds what was returned
             return self.store_made(items)

@@ -26,6 +26,7 @@ from stf._support.code_facts import facts_of
 from stf.interop.dtypes import dtype_of
 from stf.interop.memory import layout_for
 from stf.tasks.annotations import resolve_annotation
+from stf.tasks.last_values import LastValues
 
 __all__ = ["Like", "New", "Results", "results_of"]
 
@@ -265,8 +266,11 @@ class Results:
         self.takes_out = True
         return True
 
-    def must_be_in_place(self, result: Any, written: Sequence[Any], fn: Callable[..., Any]) -> None:
-        """Raise TypeError if a function that writes into `out` returns something else."""
+    def must_be_in_place(self, result: Any, written: Sequence[Any], fn: Callable[..., Any], given: Any) -> None:
+        """Raise TypeError if a function that writes into `out` returns something else, or has bound it anew."""
+        if type(result) is tuple and len(result) > 1 and type(result[0]) is LastValues:
+            result[0].check(result, given, fn)
+            return
         items = list(result) if isinstance(result, (tuple, list)) else [result]
         if result is None or (len(items) == len(written) and all(map(operator.is_, items, written))):
             return
