@@ -117,6 +117,12 @@ def logs_in_helper(x: stf.ReadWrite) -> None:
 
 
 @stf.task
+def writes_by_name(x: stf.ReadWrite) -> None:
+    globals()["BY_NAME"] = 1
+    x += 1
+
+
+@stf.task
 def counts_in_helper(x: stf.ReadWrite) -> None:
     x += count()
 

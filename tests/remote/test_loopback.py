@@ -379,6 +379,7 @@ CHANGES_BY_FUNCTION = {
     "logs_in_helper": r"variable 'LOG' of 'log' \(list\)",
     "counts_in_helper": r"variable 'COUNT' of 'count' \(int\)",
     "makes_a_variable": r"variable 'MADE' of 'makes' \(int\)",
+    "writes_by_name": r"its global variables \(int\)",
     "changes_a_class": r"attribute 'count' of class 'Counter' \(int\)",
     "adds_to_a_class": r"attribute 'new' of class 'Counter' \(int\)",
     "adds_to_a_function": r"attribute 'calls' of 'noise' \(int\)",

@@ -165,7 +165,7 @@ class StreamBackend(LanePort):
 
     @property
     def parcels(self):
-        """What keeps recordings in other processes; None where there are none."""
+        """The keeper of recordings in other processes; None where there are none."""
         return self.driver.parcels
 
     def play_parcel(self, slot, run):

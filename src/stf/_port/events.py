@@ -142,4 +142,5 @@ def lane_of(event):
 
 def sequence_of(event):
     """Return the sequence number of an event on its lane."""
-    return event & SEQUENCE
+    number: cython.longlong = event  # as a Python object, the mask would be a C int
+    return number & SEQUENCE

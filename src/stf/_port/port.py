@@ -35,7 +35,7 @@ class Port:
 
     @property
     def parcels(self):
-        """What keeps recordings in other processes; None where there are none."""
+        """The keeper of recordings in other processes; None where there are none."""
         return None
 
     def begin(self, place, waits, kind):

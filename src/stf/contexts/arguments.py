@@ -56,12 +56,17 @@ def worker_count(workers: Any) -> int:
     return int(workers)
 
 
-def wants_finite(nan: Any, use_graph: Any) -> bool:
-    """Return whether a context is asked to look for values that are not finite."""
-    if nan != "error":
+def wants_finite(nan: Any, use_graph: Any, spec: DeviceSpec) -> bool:
+    """Return whether a context is asked to look for values that are not finite, by `nan` or by ``STF_NAN``."""
+    if nan is not None and nan != "error":
         raise ValueError(f"nan is 'error' or None, got {nan!r}")
-    if use_graph:
+    if nan is not None and use_graph:
         raise ValueError("nan='error' looks at each body, and use_graph=True gathers them in graphs; choose one")
+    if spec.driver == "remote":
+        raise ValueError(
+            "nan='error' (STF_NAN) looks at the data of bodies in this process, and those of remote devices are in "
+            "others; leave it out, or look for such values on devices='cpu:2'"
+        )
     return True
 
 

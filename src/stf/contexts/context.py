@@ -165,13 +165,9 @@ def context(
         library_named(arrays)
     if planned.current:
         caller, (spec, resources) = None, planned.current[-1].options(stream, graph, workers)
-        observe, workers = observe or planned.current[-1].observe, None
-    elif graph is None:
-        caller, spec = callers.caller_of(stream, devices, resources)
+        observe = observe or planned.current[-1].observe
     else:
-        caller, spec = callers.filler_of(graph, devices, resources)
-    if workers is not None:
-        spec = with_workers(spec, arguments.worker_count(workers))
+        spec, caller = spec_and_caller(stream, graph, devices, resources, workers)
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = max_pending if max_pending is not None else config.max_pending
     bound = arguments.MAX_PENDING if bound is None else arguments.pending_limit(bound)
@@ -180,12 +176,7 @@ def context(
     if plan is not None:
         arguments.check_plan(plan)
     label = None if name is None else name_of(name)
-    wants_finite = config.nan if nan is None else arguments.wants_finite(nan, use_graph) or config.nan
-    if wants_finite and spec.driver == "remote":
-        raise ValueError(
-            "nan='error' (STF_NAN) looks at the data of bodies in this process, and those of remote devices are in "
-            "others; leave it out, or look for such values on devices='cpu:2'"
-        )
+    wants_finite = (nan is not None or config.nan) and arguments.wants_finite(nan, use_graph, spec)
     gathers = bool(use_graph) and graph is None
     replays = arguments.wants_replay(replay, placement)
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
@@ -197,12 +188,23 @@ def context(
     if replays:
         repeated_windows.start(made)
     if wants_finite:
-        made.engine.watches = made.engine.wants_finite = True
-    if config.capsule is not None or comparing.current:
+        made.engine.wants_finite = True
+    if wants_finite or config.capsule is not None or comparing.current:
         made.engine.watches = True
     if planned.current:
         planned.current[-1].take_in(made)
     return made
+
+
+def spec_and_caller(
+    stream: Any, graph: Any, devices: Any, resources: Resources | None, workers: int | None
+) -> tuple[DeviceSpec, Any]:
+    """Return the devices that a context is to have, and whose stream or graph it uses; None for nobody's."""
+    if graph is None:
+        caller, spec = callers.caller_of(stream, devices, resources)
+    else:
+        caller, spec = callers.filler_of(graph, devices, resources)
+    return (spec if workers is None else with_workers(spec, arguments.worker_count(workers))), caller
 
 
 class Context(Shown, ContextCore):

@@ -36,6 +36,7 @@ cdef int go_on(Task task, object kernel, object config, tuple args, object symbo
 cpdef int launch_alone(Task task, Kernel mine, Config shape, tuple args) except -1
 cdef int launch_with_extras(Task task, Kernel kernel, Config config, int64_t function, LaunchBlock block, tuple late, list pointers, bint alone) except -1
 cdef int put_launch(Task task, Kernel kernel, Config config, tuple args, bint alone=*) except -1
+cdef Layout put_address(Task task, Kernel kernel, int i, tuple args, int position, LaunchBlock block, list pointers)
 cdef tuple put_described(Task task, Kernel kernel, tuple args, LaunchBlock block, list pointers, bint alone)
 cdef int declared_at(Task task, Kernel kernel, Access access) except -1
 cdef Kernel last_kernel

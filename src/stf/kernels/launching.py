@@ -231,14 +231,11 @@ def put_launch(task, kernel, config, args, alone=False):
     """Pack the arguments and put the launch on the task's slot; `alone`, it is all that the task does."""
     i: cython.int
     count: cython.int = 0
-    at: cython.int
-    size: cython.int
     block = take_block()
     if task.remote:
         reach_all(task)
     engine: Engine = task.engine
     recorded: cython.bint = engine.scope.records
-    recording: RecordingPort = engine.port if recorded else None
     special: cython.bint = config.extras is not None or kernel.cooperative
     pointers: list = [] if recorded and special else None
     late: tuple = NO_ARGUMENTS
@@ -247,38 +244,16 @@ def put_launch(task, kernel, config, args, alone=False):
         late = put_described(task, kernel, args, block, pointers, alone)
     for i in range(len(args) if kernel.ndims is None else 0):
         argument = args[i]
-        size = kernel.sizes[i]
-        if type(argument) is Access:
-            at = count if alone else declared_at(task, kernel, argument)
-            replica = task.replica_at(at)
+        if type(argument) is Access or type(argument) is SliceAccess:
+            last = put_address(task, kernel, i, args, count if alone else -1, block, pointers)
             count += 1
-            if size != 8 or replica is None:
-                refuse(kernel, i, argument)
-            if replica.layout.packed() is not replica.layout:
-                refuse_gaps(kernel, i, args, replica.layout)
-            last = replica.layout
-            block.put_integer(kernel.offsets[i], 8, replica.address)
-            if pointers is not None:
-                pointers.append((kernel.offsets[i], task.recorded_replica(at)))
-            elif recording is not None:
-                recording.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is int or type(argument) is float:
             put_number(kernel, i, argument, block)
-        elif type(argument) is SliceAccess:
-            at = count if alone else declared_at(task, kernel, argument.access)
-            replica = task.replica_at(at)
-            count += 1
-            block.put_bytes(kernel.offsets[i], slice_image(kernel, i, argument.access, replica.layout))
-            block.put_integer(kernel.offsets[i], 8, replica.address)
-            if pointers is not None:
-                pointers.append((kernel.offsets[i], task.recorded_replica(at)))
-            elif recording is not None:
-                recording.put_pointer(task.slot, kernel.offsets[i], replica)
         elif type(argument) is Measure:
             steps: tuple = last.strides if argument.is_stride else last.shape
             put_number(kernel, i, int(steps[argument.axis]), block)
         elif isinstance(argument, Param):
-            put_value(kernel, i, recorded_value(task, argument, size), block)
+            put_value(kernel, i, recorded_value(task, argument, kernel.sizes[i]), block)
             late = (*late, (i, argument))
         else:
             put_value(kernel, i, argument, block)
@@ -318,8 +293,36 @@ def put_launch(task, kernel, config, args, alone=False):
         raise
     give_block(block)
     if late:
+        recording: RecordingPort = engine.port
         recording.vary_launch(task.slot, LateArguments(kernel, late))
     return 0
+
+
+def put_address(task, kernel, i, args, position, block, pointers):
+    """Pack the address of an access, or the struct of a slice; return the layout.
+
+    `position` is that of the access in the task, -1 where it has to be looked for.
+    """
+    argument = args[i]
+    is_slice: cython.bint = type(argument) is SliceAccess
+    access: Access = argument.access if is_slice else argument
+    at: cython.int = position if position >= 0 else declared_at(task, kernel, access)
+    replica: Replica = task.replica_at(at)
+    if is_slice:
+        block.put_bytes(kernel.offsets[i], slice_image(kernel, i, access, replica.layout))
+    else:
+        if cython.cast(cython.int, kernel.sizes[i]) != 8 or replica is None:
+            refuse(kernel, i, argument)
+        if replica.layout.packed() is not replica.layout:
+            refuse_gaps(kernel, i, args, replica.layout)
+    block.put_integer(kernel.offsets[i], 8, replica.address)
+    engine: Engine = task.engine
+    if pointers is not None:
+        pointers.append((kernel.offsets[i], task.recorded_replica(at)))
+    elif engine.scope.records:
+        recording: RecordingPort = engine.port
+        recording.put_pointer(task.slot, kernel.offsets[i], replica)
+    return replica.layout
 
 
 def launch_with_extras(task, kernel, config, function, block, late, pointers, alone):

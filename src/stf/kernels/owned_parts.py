@@ -93,26 +93,15 @@ def loops_beyond_parts(builder: Any, body: FunctionType) -> list[tuple[Any, Inde
         return None
     uses = uses_in(body, space.ndim, items)
     written = [item for item in items if isinstance(item, Access) and item.mode & WRITE]
-    if uses is None or not written or not all(is_partitioned(item) for item in written) or mixes(items):
+    if uses is None or not writes_own_elements(builder, uses, written):
         return None
-    whole = written[0].data
-    for item, offsets in zip(items, uses, strict=True):
-        if isinstance(item, Reduction) and not is_returned(item):
-            return None
-        if item in written and (offsets is None or any(map(any, offsets)) or not suits(item, whole, grid, space)):
-            return None
     boxes = boxes_over(builder, written)
     regions = [part.region for _, part, _ in boxes or ()]
     if boxes is None or not all(isinstance(own, range) and own.step == 1 for region in regions for own in region):
         return None
-    near = [
-        halo_of(item, space, offsets) if is_partitioned(item) and suits(item, whole, grid, space) else None
-        for item, offsets in zip(items, uses, strict=True)
-    ]
-    if task.engine.scope.records and any(
-        is_partitioned(one) and halo is None for one, halo in zip(items, near, strict=True)
-    ):
-        return None  # the whole and parts do not go together there
+    near = halos_of(builder, uses, written[0].data)
+    if near is None:
+        return None
     found = []
     for place, part, mine in boxes:
         arrays = [seen_by(item, part, halo, grid) for item, halo in zip(items, near, strict=True)]
@@ -123,6 +112,33 @@ def loops_beyond_parts(builder: Any, body: FunctionType) -> list[tuple[Any, Inde
         over = space._replace(part=global_part(part.region, mine), views=tuple(views) if any(views) else ())
         found.append((place, over, [one for one, _ in known]))
     return found or None
+
+
+def writes_own_elements(builder: Any, uses: list[Uses | None], written: list[Any]) -> bool:
+    """Return whether a body writes parts that lie on the grid, at its own element, and nothing else."""
+    space, grid, items = builder.over, builder.grid, builder.arguments
+    if not written or not all(map(is_partitioned, written)) or mixes(items):
+        return False
+    for item, offsets in zip(items, uses, strict=True):
+        if isinstance(item, Reduction) and not is_returned(item):
+            return False
+        if item in written and (offsets is None or any(map(any, offsets))):
+            return False
+    return all(suits(item, written[0].data, grid, space) for item in written)
+
+
+def halos_of(builder: Any, uses: list[Uses | None], whole: Any) -> list[tuple[int, ...] | None] | None:
+    """Return for each argument the halo that the body reads, None where it reads the whole; None if that cannot be."""
+    space, grid = builder.over, builder.grid
+    records = builder.task.engine.scope.records
+    found = []
+    for item, offsets in zip(builder.arguments, uses, strict=True):
+        is_near = is_partitioned(item) and suits(item, whole, grid, space)
+        halo = halo_of(item, space, offsets) if is_near else None
+        if halo is None and records and is_partitioned(item):
+            return None  # the whole and parts do not go together in a recording
+        found.append(halo)
+    return found
 
 
 def mixes(items: tuple[Any, ...]) -> bool:

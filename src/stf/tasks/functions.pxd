@@ -13,8 +13,7 @@ from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
-from stf.tasks.repeats cimport RepeatFinder
-from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle
+from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle, takes_pure
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_undeclared

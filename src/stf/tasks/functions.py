@@ -264,10 +264,8 @@ class TaskFunction:
             call.function, call.values, call.shapes = self, values, shapes
             call.fn = self.with_globals(fn) if self.reads else fn
             return hold(task, call)
-        if self.pure and not lent and not after:
-            finder = cython.cast(ContextCore, task.context).finder
-            if finder is not None and cython.cast(RepeatFinder, finder).takes_call(task, self, fn, values, shapes):
-                return 0
+        if self.pure and not lent and not after and takes_pure(task, self, fn, values, shapes):
+            return 0
         return self.go_on(task, fn, values, shapes, False)
 
     def go_on(self, task, fn, values, shapes, was_held):

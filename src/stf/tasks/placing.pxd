@@ -27,6 +27,7 @@ cdef int named(PlacingContext context, object place) except -100
 cpdef int settle(TaskCore task) except -1
 cdef bint can_be_held(TaskCore task) except -1
 cdef int hold(TaskCore task, object submit) except -1
+cdef bint takes_pure(TaskCore task, object function, object fn, list values, dict shapes) except -1
 cdef int take_back_place(TaskCore task) except -1
 cpdef int place_as_planned(TaskCore task, int place) except -1
 cdef int place_here(TaskCore task, PlacingContext context) except -1

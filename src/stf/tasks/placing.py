@@ -106,6 +106,12 @@ def hold(task, submit):
     return 0
 
 
+def takes_pure(task, function, fn, values, shapes):
+    """Return whether a call of a pure function is held for a window that comes again, or submitted in its turn."""
+    finder: RepeatFinder = cython.cast(PlacingContext, task.context).finder
+    return finder is not None and finder.takes_call(task, function, fn, values, shapes)
+
+
 def take_back_place(task):
     """Let a task that could not begin count for nothing where places are chosen."""
     if task.placed and task.context is not None:

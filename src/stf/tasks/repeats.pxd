@@ -98,6 +98,7 @@ cdef class RepeatFinder:
     cdef int leave(self) except -1
     cdef int forget_candidates(self) except -1
     cdef int see(self, uint64_t kind, tuple accesses) except -1
+    cdef int period_at(self, int64_t position, uint64_t exact, uint64_t relative, int64_t far) except -1
     cdef int push(self, uint64_t kind, uint64_t exact, uint64_t relative, int64_t far) except -1
     cdef int propose(self, int64_t distance) except -1
     cdef int found(self, int period) except -1

@@ -462,14 +462,31 @@ class RepeatFinder:
 
     def push(self, kind, exact, relative, far):
         """Remember a token, and look whether it is the one of some tokens ago."""
-        k: cython.int
-        best: cython.int = 0
-        nearly: cython.int = 0
-        runs: cython.bint = False  # a period repeats with the same data
         self.count += 1
         position: cython.longlong = self.count
         here: cython.int = position & (RING - 1)
         self.kinds[here], self.exacts[here], self.relatives[here] = kind, exact, relative
+        best: cython.int = self.period_at(position, exact, relative, far)
+        at: cython.int = exact & (KNOWN - 1)
+        last: cython.longlong = self.last_exact[at]
+        if last > self.floor and position - last < RING and exact == self.exacts[last & (RING - 1)]:
+            self.propose(position - last)
+        self.last_exact[at] = position
+        at = relative & (KNOWN - 1)
+        last = self.last_relative[at]
+        if last > self.floor and position - last < RING and relative == self.relatives[last & (RING - 1)]:
+            self.propose(position - last)
+        self.last_relative[at] = position
+        if best:
+            self.found(best)
+        return 0
+
+    def period_at(self, position, exact, relative, far):
+        """Compare a token with that of a period ago, for each period; return the one that is whole now, or 0."""
+        k: cython.int
+        best: cython.int = 0
+        nearly: cython.int = 0
+        runs: cython.bint = False  # a period repeats with the same data
         for k in range(CANDIDATES):
             period: cython.int = self.periods[k]
             if period == 0:
@@ -487,21 +504,7 @@ class RepeatFinder:
                 runs = True
             if self.exact_runs[k] == 0 and self.relative_runs[k] == 0:
                 self.periods[k] = 0
-        if best == 0 and not runs:
-            best = nearly
-        at: cython.int = exact & (KNOWN - 1)
-        last: cython.longlong = self.last_exact[at]
-        if last > self.floor and position - last < RING and exact == self.exacts[last & (RING - 1)]:
-            self.propose(position - last)
-        self.last_exact[at] = position
-        at = relative & (KNOWN - 1)
-        last = self.last_relative[at]
-        if last > self.floor and position - last < RING and relative == self.relatives[last & (RING - 1)]:
-            self.propose(position - last)
-        self.last_relative[at] = position
-        if best:
-            self.found(best)
-        return 0
+        return nearly if best == 0 and not runs else best
 
     def propose(self, distance):
         """Try a period: a token was seen so many tokens ago."""

@@ -97,6 +97,18 @@ def is_kept(name: str) -> bool:
     return name.startswith(("__", "_abc_")) and name.endswith(("__", "_impl", "_cache", "_registry", "_version"))
 
 
+class Globals:
+    """A scope of how many global variables a function has; a body may make some that its code does not name."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.names = names
+
+    def __getitem__(self, name: None) -> Any:
+        return len(self.names)
+
+
 class Fixed:
     """A scope of a value that has no other in its place: a default, or an argument."""
 
@@ -204,7 +216,10 @@ def parts_of_function(fn: types.FunctionType, is_root: bool) -> list[Binding]:
     found: list[tuple[str, Any, Any]] = []
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         found.append((f"{its}variable '{name}'{of}", Cell(cell), name))
-    found += [(f"{its}variable '{name}'{of}", fn.__globals__, name) for name in globals_of(fn.__code__)]
+    names = globals_of(fn.__code__)
+    found += [(f"{its}variable '{name}'{of}", fn.__globals__, name) for name in names]
+    if "globals" in names:
+        found.append((f"{its}global variables{of}", Globals(fn.__globals__), None))
     code, defaults = fn.__code__, fn.__defaults__ or ()
     first = code.co_argcount - len(defaults)
     for i, value in enumerate(defaults):
