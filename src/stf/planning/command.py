@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import runpy
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stf.errors import Error
 from stf.planning.plan import plan
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = ["add_options", "run"]
 
@@ -22,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", metavar="PATH", help="write the page of the run that was planned")
     parser.add_argument("--compare", metavar="1,2,4,8", help="plan for these numbers of devices, too")
     parser.add_argument("script", help="a Python file; its contexts are on simulated devices")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of the script")
+    parser.add_argument("arguments", nargs="...", help="those of the script")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,6 +52,8 @@ def run(options: argparse.Namespace) -> int:
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
     """Run a script as if Python had been called with it."""
+    import runpy
+
     before = sys.argv
     sys.argv = [script, *arguments]
     try:
