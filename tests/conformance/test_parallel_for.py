@@ -381,11 +381,11 @@ def test_a_small_loop_is_one_call_once_it_was_measured(monkeypatch):
     with stf.context(devices="cpu:2") as ctx:
         x, y = ctx.logical_data(np.zeros(64)), ctx.logical_data(np.zeros(1_000_000))
         for data in (x, y):
-            for _ in range(5):
+            for _ in range(50):  # a loaded machine may take the first times for long ones
                 ctx.parallel_for(data.shape, data.rw())(lambda i, x: add_value(x, i, 1.0))
                 ctx.synchronize()
-        assert cut_up.count(64) < 5 and cut_up.count(1_000_000) == 5
-        assert (x.numpy() == 5).all() and (y.numpy() == 5).all()
+        assert cut_up.count(64) < 50 and cut_up.count(1_000_000) == 50
+        assert (x.numpy() == 50).all() and (y.numpy() == 50).all()
 
 
 def test_a_reduction_goes_on_from_what_is_there(ctx, loop):

@@ -509,12 +509,12 @@ class Engine(EngineState):
         kind: cython.int = IN_ORDER if task.keeps_order else COMPUTE
         task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else kind)
         self.next_task += 1
+        if task.kind != "task" and not task.is_single_launch:
+            self.kinds.add(task.kind, 1)  # at once: other threads may look while memory is provided
         if self.observer is not None:
             task.add_predecessors(waits)
         if missing:
             self.provide_all(task)
-        if task.kind != "task" and not task.is_single_launch:
-            self.kinds.add(task.kind, 1)
         task.state = OPEN
         task.thread = PyThread_get_thread_ident()
         self.list_open(task)
