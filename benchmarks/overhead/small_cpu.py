@@ -95,6 +95,12 @@ def reverse_groups(th, x, y):
     x[i] = y[i - th.rank(1) + th.size(1) - 1 - th.rank(1)]
 
 
+def double_in_strides(th, x, y):
+    for i in range(th.rank(), x.size, th.size()):
+        y[i] = 2.0 * x[i]
+    th.sync(1)
+
+
 def loops(ctx: stf.Context) -> list[Row]:
     """Rows of `parallel_for` and `launch`."""
     X, Y, Z, U = np.arange(64.0), np.ones(64), np.arange(1000.0), np.ones(1 << 22)
@@ -123,6 +129,11 @@ def loops(ctx: stf.Context) -> list[Row]:
             ctx.launch(threads, u.rw(), v.write())(reverse_groups)
         ctx.synchronize()
 
+    def strided_launches():
+        for _ in range(FEW):
+            ctx.launch(par(con(width)), u.rw(), v.write())(double_in_strides)
+        ctx.synchronize()
+
     def axpy_calls():
         for _ in range(CALLS):
             axpy_by_numba(alpha, X, Y)
@@ -142,6 +153,9 @@ def loops(ctx: stf.Context) -> list[Row]:
     return [
         row("11", "us, parallel_for of 64 elements", small_loops, "Numba's call", axpy_calls, CALLS, MICRO, 4.0),
         row("12", "ms, launch of 2**22 in groups of 32", small_launches, "prange", prange_calls, FEW, MILLI, 10.0),
+        row(
+            "12", "ms, the same, each thread a stride apart", strided_launches, "prange", prange_calls, FEW, MILLI, 10.0
+        ),
         row("13", f"us, {total}", small_sums, "Numba's call", sum_calls, CALLS, MICRO, 10.0),
         row("13", f"us, {total}, waited for", sums_alone, "Numba's call", sum_calls, CALLS, MICRO, 0.0),
     ]

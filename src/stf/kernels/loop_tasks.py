@@ -25,7 +25,17 @@ from stf.tasks.running import submit_own
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 
-__all__ = ["CpuBody", "LoopTask", "NothingToRun", "Target", "compile_now", "cut", "is_cut_along_first", "runs_bodies"]
+__all__ = [
+    "CpuBody",
+    "LoopTask",
+    "NothingToRun",
+    "Target",
+    "compile_now",
+    "cut",
+    "is_cut_along_first",
+    "key_of",
+    "runs_bodies",
+]
 
 Box = tuple[range, ...]
 
@@ -385,9 +395,14 @@ def combine(target: Target, array: Any, parts: Any) -> None:
     array[...] = total.astype(array.dtype)
 
 
+def key_of(arguments: list[Any]) -> tuple[Any, ...]:
+    """Return what of arguments decides how a loop is compiled."""
+    return tuple([a if type(a) is ArrayType else kind_of(a) for a in arguments])
+
+
 def compile_now(loop: CompiledLoop, arguments: list[Any], where: str) -> None:
     """Compile a loop for the types of its arguments; TypeError with the user's line where that fails."""
-    key = tuple([a if type(a) is ArrayType else kind_of(a) for a in arguments])
+    key = key_of(arguments)
     if key in loop.known:
         return
     try:

@@ -125,7 +125,7 @@ def thread_for(fn: types.FunctionType, captured: Captured) -> CompiledLoop:
     key = (fn.__code__, around_key(captured), config.validate)
     known = loops.get(key)
     if known is None:
-        scope = scope_of(fn, captured, jitted)
+        scope = scope_of(fn, captured, jitted) | {"_stf_range": range}
         dispatcher = dispatcher_of(types.FunctionType(fn.__code__, scope, fn.__name__))
         keep_on_disk(dispatcher, ("thread", key))
         known = loops[key] = CompiledLoop(dispatcher, fn, None)
