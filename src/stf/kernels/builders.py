@@ -60,7 +60,8 @@ class KernelBuilder:
 
     def __call__(self, body):
         """Submit the task with its body; return its handle."""
-        body = body_of(body)
+        if type(body) is not FUNCTION:
+            body = body_of(body)
         task = self.task
         if task.state != NEW or task.is_held:
             task.must_be_new(self.construct.what)

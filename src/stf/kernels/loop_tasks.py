@@ -293,6 +293,8 @@ class CpuBody:
         self.extras = len(signature.extra)
         self.widths = widths
         self.numbers = (*signature.extra, *map(jitted, signature.captured.values))
+        self.has_params = any(isinstance(value, Param) for value in self.numbers)  # else no call like it has any
+        self.ready: tuple[Any, Any] = (None, None)  # the last port, and the body for it
 
     def planned(self, plan: LaunchPlan, arguments: tuple[Any, ...]) -> LaunchPlan:
         """Return the plan, which says all."""
@@ -300,11 +302,15 @@ class CpuBody:
 
     def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
         """Submit a task with these numbers of the body's."""
-        for value in numbers:
-            if isinstance(value, Param):
-                value.must_be_recorded()
+        if self.has_params:
+            for value in numbers:
+                if isinstance(value, Param):
+                    value.must_be_recorded()
+        port, ready = task.engine.root, self.ready
+        if ready[0] is not port:
+            self.ready = ready = (port, self.run.at(port))
         given = (*numbers[: self.extras], *self.widths, *numbers[self.extras :]) if self.widths else numbers
-        submit_own(task, self.run.at(task.engine.root), given)
+        submit_own(task, ready[1], given)
 
 
 class Job:
