@@ -255,9 +255,8 @@ def main() -> int:
                 ours, rival = measured(row, options.rounds)
                 found = ours - rival if row.is_added else ours
                 goal = f"{'+' if row.is_added else ''}{row.goal:g} {'kept' if found <= row.goal else 'missed'}"
-                table.append(
-                    [row.number, row.says, f"{ours:.2f}", row.rival_says, f"{rival:.2f}", f"{ours / rival:.2f}", goal]
-                )
+                numbers = [f"{rival:.2f}", f"{ours / rival:.2f}", goal if row.goal else ""]
+                table.append([row.number, row.says, f"{ours:.2f}", row.rival_says, *numbers])
     if not options.rows or "15" in options.rows:
         nbytes = bytes_of_graph_tasks()
         table.append(
