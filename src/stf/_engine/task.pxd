@@ -118,8 +118,10 @@ cdef class TaskCore:
     cdef Replica replica_at(self, int index)
     cdef Replica recorded_replica(self, int index)
     cdef list targets(self)
+    cpdef tuple record(self, object section)
     cpdef int joined_mode(self, int index) except -1
 
+cdef tuple numbers_of(list predecessors)
 cdef int references(TaskCore task) except -1
 cpdef Access make_access_like(Access access, int mode)
 

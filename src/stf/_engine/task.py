@@ -90,7 +90,7 @@ class TaskCore:
         what it waits for, and of each access (data << 3 | mode) and the name of the data.
         """
         place: object = self.engine.place(self.where).name if self.where >= 0 else "auto"
-        waits: object = () if self.predecessors is None else self.waits_for
+        waits: object = () if self.predecessors is None else numbers_of(self.predecessors)
         record: tuple
         access: Access
         if len(self.accesses) == 1:
@@ -110,20 +110,25 @@ class TaskCore:
         untrack_tuple(record)
         return record
 
+    def tell(self, log: list, described: set, section):
+        """Add what observers keep of a task to a log, unless something in it is new to them; return whether it did."""
+        i: cython.Py_ssize_t
+        if self.choice is not None:
+            return False
+        record: tuple = self.record(section)
+        for i in range(9, len(record), 2):
+            if record[i] not in described:
+                return False
+        log.append(record)
+        return True
+
     @property
     def waits_for(self):
         """Return the numbers of the tasks, and with a minus sign of the operations, that it waits for.
 
         They are known to observers only, when they are told of the task.
         """
-        if self.predecessors is None:
-            return ()
-        if len(self.predecessors) == 1:
-            numbers: tuple = (self.predecessors[0],)
-        else:
-            numbers = tuple(sorted(set(self.predecessors)))
-        untrack_tuple(numbers)
-        return numbers
+        return () if self.predecessors is None else numbers_of(self.predecessors)
 
     def add_predecessors(self, events: EventSet):
         """Add what ends with events that it waits for, where somebody observes."""
@@ -273,6 +278,16 @@ class UseView:
     def __init__(self, core, mode):
         self.core = core
         self.mode = mode
+
+
+def numbers_of(predecessors: list):
+    """Return what a task waits for, each once, in order."""
+    if len(predecessors) == 1:
+        numbers: tuple = (predecessors[0],)
+    else:
+        numbers = tuple(sorted(set(predecessors)))
+    untrack_tuple(numbers)
+    return numbers
 
 
 def references(task):

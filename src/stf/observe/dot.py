@@ -149,11 +149,13 @@ class DotRecorder(Observer):
     def task(self, task: ObservedTask) -> None:
         """Record a task."""
         try:
-            record = task.record  # type: ignore[attr-defined]
+            tell = task.tell  # type: ignore[attr-defined]
         except AttributeError:
             entry = _record_of(task, self._section)
         else:
-            entry = record(self._section)
+            if tell(self._log, self._described, self._section):
+                return
+            entry = task.record(self._section)  # type: ignore[attr-defined]
         if not self._described.issuperset(entry[9::2]):
             self._describe(task, entry[9::2])
         choice = getattr(task, "choice", None)
