@@ -528,6 +528,7 @@ class Engine(EngineState):
         cython.cast(Pool, self.coherency.pools[task.where]).tasks += 1
         if self.observer is not None:
             self.observer.task(task)
+            task.predecessors = None  # a list less for the cyclic collector, while its body waits
         return 0
 
     def provide_all(self, task):
