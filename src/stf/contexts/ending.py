@@ -12,11 +12,8 @@ import cython
 from stf._engine import handover, lifetime, outside_events, recording_caches, retiring, thread_turns
 from stf._engine.failures import description_of_cancelled
 from stf.contexts.observing import write_pictures
-from stf.data.partitioned import bring_home
 from stf.devices.make import stream_is_captured
 from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
-from stf.graphs.graph_scope import await_launches
-from stf.graphs.task_graph import close_graphs
 from stf.tasks import capsules, lent
 
 log = logging.getLogger("stf")
@@ -84,6 +81,8 @@ def retire(context: ContextCore, knows_stream):
             retiring.abandon_open_tasks(engine)
             lent.settle_all(engine)
         if context._kept_parts:
+            from stf.data.partitioned import bring_home
+
             bring_home(context)
         if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
             end_lost_capture(context)
@@ -114,8 +113,12 @@ def end_graphs(context: ContextCore):
             if gathering.scope is not None:
                 retiring.abandon_open_tasks(engine)
             gathering.flush()
+        from stf.graphs.graph_scope import await_launches
+
         await_launches(engine.gathering)
     if context._graphs:
+        from stf.graphs.task_graph import close_graphs
+
         close_graphs(context._graphs)
     while engine.scope.records:
         engine.scope.discard()

@@ -20,7 +20,6 @@ from stf.contexts import arguments, observing
 from stf.data.registry import Registry
 from stf.devices.lanes import lanes_of
 from stf.devices.make import devices_module
-from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.values.reducers import KEEP_PREVIOUS
 
@@ -73,6 +72,8 @@ def wire(context, driver, arrays, memory_limit, max_pending, observe, use_graph)
     context.registry = Registry()
     context._more_places, context._graphs, context.randoms = {}, {}, {}
     if use_graph:
+        from stf.graphs.graph_scope import GatheringScope
+
         engine.gathering = GatheringScope(context, True, "the graph of this context")
     if observe is not False or config.dot_file or shows_ranges():
         observing.setup_observers(context, observe)

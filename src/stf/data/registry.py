@@ -19,7 +19,7 @@ from stf import config
 from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
-from stf.data import partitioned, sharing
+from stf.data import sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
 from stf.data.filling import prefetch
@@ -354,7 +354,11 @@ def logical_data(
     if data_place is not None and isinstance(data_place, (CompositePlace, ReplicatedPlace)):
         return over_places(context, obj, data_place, label, write_back, readonly)
     result = register(context, obj, data_place, label, write_back, readonly)
-    return result if result.core.linked is None else partitioned.known_form(result)
+    if result.core.linked is None:
+        return result
+    from stf.data import partitioned
+
+    return partitioned.known_form(result)
 
 
 def over_places(context, obj, data_place, name, write_back, readonly):
@@ -363,6 +367,8 @@ def over_places(context, obj, data_place, name, write_back, readonly):
     if isinstance(data_place, ReplicatedPlace):
         prefetch(context, handle, data_place)
         return handle
+    from stf.data import partitioned
+
     return partitioned.partitioned_form(context, handle, data_place)
 
 
