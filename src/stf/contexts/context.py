@@ -14,7 +14,7 @@ from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
 from stf.contexts.wiring import cut_off, wire
-from stf.data import creation, filling, reading, registry, waiting
+from stf.data import awaiting, creation, filling, reading, registry, waiting
 from stf.devices.make import make_driver
 from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
@@ -295,7 +295,7 @@ class Context(Shown, ContextCore):
 
     # waiting
     wait = reading.wait
-    wait_async = waiting.wait_async
+    wait_async = awaiting.wait_async
     _are_ready = waiting.ready
     _fill_randomly = LateMethod("stf.data.random_filling", "fill_randomly")
     synchronize = waiting.synchronize
@@ -417,7 +417,7 @@ class Context(Shown, ContextCore):
         """Let other coroutines go on until all tasks have run; then finalize, as a with-block does."""
         if error is None and not self._finished and self._caller is None:  # whose stream the host does not wait for
             try:
-                await waiting.all_done(self)
+                await awaiting.all_done(self)
             except BaseException as interrupt:  # the coroutine was cancelled, for one
                 self.__exit__(type(interrupt), interrupt, None)
                 raise
