@@ -13,7 +13,7 @@ from stf import config
 from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import retiring
+from stf._engine import ends
 from stf._engine.fault_suspects import Suspects
 from stf._support.profilers import shows_ranges
 from stf.contexts import arguments, observing
@@ -84,7 +84,7 @@ def wire(context, driver, arrays, memory_limit, max_pending, observe, use_graph)
 
 def cut_off(context: ContextCore, reason):
     """In the child of a fork: let nothing of a context reach what its parent has."""
-    retiring.abandon(context.engine, ClosedPort(f"{context!r} {reason}"), reason)
+    ends.abandon(context.engine, ClosedPort(f"{context!r} {reason}"), reason)
 
 
 def start_after(context: ContextCore, caller):

@@ -1,7 +1,7 @@
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t
 from stf._engine.access cimport AddressBook, Data, DataHandle, MemorySpan
-from stf._engine cimport retiring
+from stf._engine cimport user_arrays
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Layout, layout_of
 from stf._engine.engine cimport Engine

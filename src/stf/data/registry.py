@@ -16,7 +16,7 @@ import cython
 import numpy as np
 
 from stf import config
-from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles
+from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles, user_arrays
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
 from stf.data import sharing
@@ -490,7 +490,7 @@ def known_data(engine: Engine, registry: Registry, wanted: RegistryEntry, produc
                 if entry.is_same(wanted):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
-                    retiring.adopt(engine, data, producer)
+                    user_arrays.adopt(engine, data, producer)
                     protect(engine, data)
                     return handle
     finally:
@@ -620,7 +620,7 @@ def new_data(
             made_at: cython.int = place
             if memory[ON_DEVICE] and engine.place(place).ordinal < 0:  # host or managed memory
                 made_at = place_of_producer(context, place, Memory(*memory))
-            retiring.wait_on_producer(engine, core, made_at, memory[STREAM])
+            user_arrays.wait_on_producer(engine, core, made_at, memory[STREAM])
     finally:
         engine.gate.leave()
     core.readonly = bool(readonly or memory[READONLY])
@@ -655,7 +655,7 @@ def handle_of(engine: Engine, data: Data):
         if entry is not None:
             entry.handle = data.given
             protect(engine, data)
-        retiring.undrop(engine, data)
+        user_arrays.undrop(engine, data)
         return handle
     finally:
         engine.gate.leave()
