@@ -54,10 +54,6 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     context._dot = context._trace = context._durations = context._device_times = device_times = kernels = ranges = None
     if shows_ranges():
         ranges = nvtx_ranges()
-    if observe in (True, "dot", "cupti") or config.dot_file:
-        from stf.observe.dot import DotRecorder
-
-        context._dot = DotRecorder(context.name or "stf")
     if observe in (True, "trace", "cupti"):
         from stf.observe.trace import TraceRecorder
 
@@ -68,6 +64,11 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
                     0, "copy", device, thread, start, end, "copy", number
                 )
             )
+    if observe in (True, "dot", "cupti") or config.dot_file:
+        from stf.observe.dot import DotBesideTrace, DotRecorder
+
+        title = context.name or "stf"
+        context._dot = DotRecorder(title) if context._trace is None else DotBesideTrace(title, context._trace)
     if observe in (True, "durations", "cupti"):
         from stf.observe.durations import Durations
 

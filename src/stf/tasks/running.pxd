@@ -11,13 +11,15 @@ from stf.tasks.closures cimport reaches, refuse_lost, snapshot, with_globals, wi
 from stf.tasks.placing cimport can_be_held, hold, settle, take_back_place
 from stf.tasks.results cimport written_values
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport group, sources_in, views_of
+from stf.tasks.views cimport group, sources_in, views_of, without_tokens
 
 cdef object TOKEN
 cdef list tensors_made
 cdef object recapture_module
+cdef tuple NOTHING
 
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
+cpdef int submit_own(TaskCore task, object fn, tuple extra) except -1
 cdef int go_on(TaskCore task, object fn, tuple extra, object lib, tuple injected, bint was_held) except -1
 cdef int begin_here(Engine engine, TaskCore task) except -1
 cdef int enter_here(Engine engine, TaskCore task) except -1

@@ -49,6 +49,7 @@ TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
 recapture_module: object = None
 log = logging.getLogger("stf")
+NOTHING: tuple = ()
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
@@ -70,6 +71,35 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     if task.where < 0:
         return hold(task, HeldBody(with_globals(fn), extra, lib, injected))
     return go_on(task, fn, extra, lib, injected, False)
+
+
+def submit_own(task: TaskCore, fn, extra):
+    """Submit `task` with a body of stf's own, as `submit_body` does: an object with no variables around it to keep.
+
+    It writes into NumPy arrays, returns nothing, and nothing is left to be checked of it.
+    """
+    task.warns_if_unused = False
+    if task.where < 0 and not can_be_held(task):
+        settle(task)
+    scope = cython.cast("Engine", task.engine).scope
+    if scope.submitted is not None:
+        scope.submitted.append(fn)
+    if task.where < 0:
+        return hold(task, HeldBody(fn, extra, "numpy", NOTHING))
+    if scope.records or task.runs_in_call or task.groups is not None:
+        return go_on(task, fn, extra, "numpy", NOTHING, False)
+    try:
+        begin_body(task)
+        views = views_of(task, "numpy")
+        if task.kind == "task":
+            task.views = views
+        body = make_body(task, fn, without_tokens(views) + extra, None)
+    except BaseException as error:
+        take_back(task)
+        if isinstance(error, TaskFailedError):
+            return outcomes.skip(cython.cast("Engine", task.engine), task, error)
+        raise
+    return submit(task, body)
 
 
 class HeldBody:
