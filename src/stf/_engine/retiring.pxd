@@ -17,6 +17,8 @@ cdef int wait_for_all(EngineState engine) except -1
 cpdef list in_order_of_end(EngineState engine)
 cpdef int drain(EngineState engine) except -1
 cpdef int release_now(EngineState engine, Data data) except -1
+cdef bint is_plain(Data data) noexcept
+cdef int forget_plain(EngineState engine, Data data) except -1
 cpdef int fold(EngineState engine, Data data) except -1
 cpdef bint is_dirty(Data data) except -1
 cdef bint take_home(Data data) except -1
