@@ -195,6 +195,39 @@ def test_results_are_freed_after_their_last_use():
         assert len(ctx.engine.coherency.data) < 10
 
 
+def test_calls_that_are_wrong_leave_nothing_for_the_next(ctx, ctx_factory):
+    """The list of a call's arguments is kept for the next call."""
+    a, b = ctx.logical_data(A, write_back=False), ctx.logical_data(A + 1, write_back=False)
+    other = ctx_factory()
+    for _ in range(3):
+        with pytest.raises(stf.ContextMismatchError):
+            gemm(other.logical_data(A, write_back=False), ctx.logical_data(B, write_back=False))
+        with pytest.raises(TypeError, match="no access mode"):
+            scale(a, a)
+        with pytest.raises(TypeError, match="missing a required argument"):
+            scale(2.0)
+        np.testing.assert_array_equal(scale(3.0, b).numpy(), 3 * (A + 1))
+        np.testing.assert_array_equal(scale(a=a, s=2.0).numpy(), 2 * A)
+
+
+def test_objects_of_calls_are_used_again():
+    with stf.context(devices="cpu") as ctx:
+        x = ctx.logical_data(np.zeros(4))
+        counts = []
+        for _ in range(6):
+            y = x
+            for _ in range(500):
+                y = scale(1.0, y)
+            ctx.synchronize()
+            assert y.numpy().tolist() == [0.0] * 4
+            del y
+            ctx.synchronize()
+            gc.collect()
+            counts.append((len(gc.get_objects()), len(ctx.engine.coherency.data)))
+            ctx.check_state()
+        assert counts[-1][1] <= counts[2][1] and counts[-1][0] <= counts[2][0] + 50, counts
+
+
 def test_in_recordings(ctx):
     a = ctx.logical_data(A.copy(), write_back=False)
     out = ctx.logical_data(np.zeros_like(A), write_back=False)

@@ -497,7 +497,14 @@ class Engine(EngineState):
             place: cython.int = affine if use.place == AFFINE else use.place
             task.remote |= place != affine
             replica = version.find(place)
-            if is_missing(task, use, replica):
+            if replica is None:
+                replica = adoption.result_replica(task, use, version, place)
+                if replica is None:
+                    missing = True
+                    continue
+                replica.pins += 1
+                replicas[i] = replica
+            elif is_missing(task, use, replica):
                 missing = True
             else:
                 replica.pins += 1
@@ -683,7 +690,7 @@ def outside_events_before(engine: Engine, task: TaskCore):
 
 def is_missing(task: TaskCore, use: Access, replica: Replica):
     """Return whether a task has to be given the replica of an access: an allocation, a copy, or both."""
-    if replica is None or (use.mode & READ and replica.state == INVALID):
+    if use.mode & READ and replica.state == INVALID:
         return True
     return not replica.has_memory() and not adoption.may_wait(task, use, replica)
 

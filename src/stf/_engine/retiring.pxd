@@ -11,6 +11,8 @@ from stf._engine.task cimport OPEN, TaskCore
 
 cpdef int drain(EngineState engine) except -1
 cpdef int release_now(EngineState engine, Data data) except -1
+cdef bint is_plain(Data data) noexcept
+cdef int forget_plain(EngineState engine, Data data) except -1
 cpdef int fold(EngineState engine, Data data) except -1
 cpdef bint is_dirty(Data data) except -1
 cpdef int retire(EngineState engine, Data data) except -1

@@ -51,6 +51,9 @@ def release_now(engine: EngineState, data: Data):
         return 0
     data.released = True
     try:
+        if is_plain(data):
+            forget_plain(engine, data)
+            return 0
         fold(engine, data)
         if not is_dirty(data) or not data.version.may_fail():
             retire(engine, data)
@@ -59,6 +62,25 @@ def release_now(engine: EngineState, data: Data):
         engine.deferred.append(data)
         raise
     engine.deferred.append(data)
+    return 0
+
+
+def is_plain(data: Data):
+    """Return whether nobody but tasks has to do with the memory of a data: no user, recording, part or reduction."""
+    if data.home is not None or data.span is not None or data.parent is not None or data.linked is not None:
+        return False
+    return data.version.partials is None and data.owner is None and data.protection is None
+
+
+def forget_plain(engine: EngineState, data: Data):
+    """Do as `forget`, for data that are plain: programs make and drop those that tasks return by the million."""
+    engine.coherency.drop_replicas(data)
+    engine.coherency.data.pop(data.id, None)
+    if engine.has_dropped:
+        engine.orphans.pop(data.id, None)
+        engine.dropped_tiles.pop(data.id, None)
+    if engine.observer is not None:
+        engine.observer.data_removed(data.id)
     return 0
 
 

@@ -14,6 +14,7 @@ cdef class Body(QueuedBody):
     cdef readonly object fn  # what is called
     cdef readonly tuple args  # with these
     cdef list written  # the arrays that results go to
+    cdef object made  # where the only result goes, instead of such a list; or None
     cdef list to_fill  # (operator, partial) to be filled first, so that it counts for nothing; or None
     cdef object looks  # what makes the watch of each launch (STF_NAN); or None
     cdef object check  # what watches the body (STF_VALIDATE); or None

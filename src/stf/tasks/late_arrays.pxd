@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.access cimport AFFINE, READ, Access, Data, DataHandle
 from stf._engine.adoption cimport adopt
@@ -15,10 +16,12 @@ cdef object NDARRAY
 cdef list tensors_made
 cdef Py_ssize_t IN_A_LIST
 
+@cython.no_gc
 cdef class LateView:
     cdef Replica replica
     cdef bint writeable
 
+@cython.no_gc
 cdef class ResultSlot:
     cdef Replica replica
     cdef Gate gate

@@ -25,7 +25,9 @@ NDARRAY: object = np.ndarray
 tensors_made: list = adapters.tensors_made
 
 
+@cython.freelist(1024)
 @cython.final
+@cython.no_gc
 @cython.cclass
 class LateView:
     """Makes the array of a replica when a body runs."""
@@ -34,7 +36,9 @@ class LateView:
         return numpy_view(self.replica, self.writeable)
 
 
+@cython.freelist(1024)
 @cython.final
+@cython.no_gc
 @cython.cclass
 class ResultSlot:
     """Where a body's result goes: it becomes the memory of a replica, unless that has some by now."""
