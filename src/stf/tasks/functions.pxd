@@ -4,6 +4,7 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
+from stf._engine.thread_turns cimport gathers
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
@@ -61,6 +62,7 @@ cdef class TaskFunction:
     cdef vectorcallfunc vectorcall  # what Python calls
     cdef readonly object fn
     cdef object runs  # the function that bodies call; see `last_values`
+    cdef tuple writes  # the positions of parameters that are written
     cdef bint owes  # a result, since it does not use all that it writes
     cdef public object symbol
     cdef object arrays_of

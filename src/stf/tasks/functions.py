@@ -51,13 +51,12 @@ class TaskFunction:
         self.in_graphs, self.pure = in_graphs, pure  # on the host it uses no CUDA; see `stf.task`
         self.parameters = None
         self.signature = None
-        self.kinds = None
+        self.kinds = self.writes = None
         self.positional = self.takes_task = self.draws = self.has_elements = self.movable = False
-        self.accessed = 0
+        self.accessed = self.priority = 0
         self.is_checked = False
         self.spare = self.variants = None
         self.is_fixed = False
-        self.priority = 0
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
@@ -140,7 +139,7 @@ class TaskFunction:
         copy.where, copy.is_fixed = self.where, self.is_fixed
         copy.in_graphs, copy.pure = self.in_graphs, self.pure
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
-        copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
+        copy.runs, copy.owes, copy.taken, copy.writes = self.runs, self.owes, self.taken, self.writes
         copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
@@ -281,18 +280,21 @@ class TaskFunction:
             begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not was_held and not task.runs_in_call:
                 fn = self.with_globals(fn)
-            argument_sources = None if not engine.scope.records else []
+            once: cython.bint = gathers(engine.scope) and not task.runs_in_call  # never launched on other data
+            argument_sources = None if once or not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
             if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
                 made = values[self.given] if self.makes == 1 else None
                 is_slot: cython.bint = type(made) is ResultSlot
-                written = None if is_slot else self.written(values)
+                in_place: cython.bint = late is None and self.results is None and self.writes is not None
+                written = None if is_slot or in_place else self.written(values)
                 if self.results is None or engine.scope.records or self.results.takes_out:
                     body = make_body(task, fn, values, written, self.kinds_of_all, late, argument_sources, self.owes)
                 else:
                     body = make_body(task, fn, first_of(values, self.given), written, self.kinds, late, None, self.owes)
                 body.results, body.made = self.results, made if is_slot else None
+                body.writes = self.writes if in_place else None
                 self.keep(values)  # the body has a tuple of them
         except TaskFailedError as error:
             take_back(task)
@@ -695,6 +697,7 @@ class TaskFunction:
                 raise
             self.runs = with_last_values(self.fn, modes)
         self.owes = self.owes or (self.results is not None and not self.results.takes_out)
+        self.writes = tuple([i for i, item in enumerate(self.parameters) if cython.cast(Parameter, item).mode & ~READ])
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
