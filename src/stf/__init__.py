@@ -58,7 +58,7 @@ from stf.planning.difference import Difference, diff
 from stf.planning.plan import Plan, plan
 from stf.tasks.annotations import Accumulate, Data, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
-from stf.tasks.new_data import Like, New
+from stf.tasks.new_data import Like, New, Result
 from stf.tasks.stream_events import StreamEvent
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
@@ -103,6 +103,7 @@ __all__ = [
     "ReadWrite",
     "Reducer",
     "Resources",
+    "Result",
     "Stream",
     "StreamEvent",
     "Task",
