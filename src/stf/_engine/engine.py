@@ -20,6 +20,7 @@ from stf._engine import (
     prefetching,
     reductions,
     retiring,
+    room,
     thread_turns,
     windows,
 )
@@ -340,7 +341,7 @@ class Engine(EngineState):
             if old is not None:
                 old.relation.refresh(old.place)
                 continue
-            retiring.end_pause(self, events, retries)
+            room.end_pause(self, events, retries)
             retries += 1
 
     def can_begin_again(self, task: TaskCore, reason):
@@ -350,11 +351,11 @@ class Engine(EngineState):
         if isinstance(reason, thread_turns.OtherThreadRecordsError):
             return thread_turns.await_scope(self, reason.scope)
         if isinstance(reason, host_waits.Pause):
-            retiring.end_pause(self, reason.events, task.begin_retries)
+            room.end_pause(self, reason.events, task.begin_retries)
             task.begin_retries += 1
             return True
         if isinstance(reason, OutOfMemoryError):
-            return retiring.find_room(self, task, reason)
+            return room.find_room(self, task, reason)
         if isinstance(reason, parts.OutdatedError):
             reason.relation.refresh(reason.place)
             return True

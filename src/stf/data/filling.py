@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from stf._engine import reductions
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
-from stf.data.partitioned import DataPart, PartitionedData
 from stf.data.release import know_layout
 from stf.interop.adapters import BITS
 from stf.interop.dtypes import carrier, dtype_of, is_narrow
@@ -26,6 +25,9 @@ from stf.tasks.repeats import KnownCall
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 from stf.values.reducers import Reducer
+
+if TYPE_CHECKING:
+    from stf.data.partitioned import DataPart, PartitionedData
 
 
 def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
@@ -66,7 +68,7 @@ def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
     sources, targets = parts_of(context, src), parts_of(context, dst)
     if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
         check_equal_parts(src, dst)
-    return submit_copy(context, sources, targets, dst.exec_place if isinstance(dst, DataPart) else None)
+    return submit_copy(context, sources, targets, dst.exec_place if is_part(dst) else None)
 
 
 def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> Task:
@@ -121,11 +123,34 @@ def must_convert(source: Any, target: Any) -> None:
 
 def are_alike(src: Any, dst: Any) -> bool:
     """Return whether two data are partitioned alike, over the same places."""
-    if not (isinstance(src, PartitionedData) and isinstance(dst, PartitionedData)) or src is dst:
+    if not (is_partitioned(src) and is_partitioned(dst)) or src is dst:
         return False
     pairs = zip(src.parts.ravel(), dst.parts.ravel(), strict=False)
     alike = src.grid.places == dst.grid.places and src.shape == dst.shape and src.context is dst.context
     return alike and all(one.region == other.region for one, other in pairs)
+
+
+def is_partitioned(data: Any) -> TypeGuard[PartitionedData]:
+    """Return whether `data` are partitioned over a grid."""
+    if not is_linked(data):
+        return False
+    from stf.data.partitioned import PartitionedData
+
+    return isinstance(data, PartitionedData)
+
+
+def is_part(data: Any) -> TypeGuard[DataPart]:
+    """Return whether `data` are a part of partitioned data."""
+    if not is_linked(data):
+        return False
+    from stf.data.partitioned import DataPart
+
+    return isinstance(data, DataPart)
+
+
+def is_linked(data: Any) -> bool:
+    """Return whether `data` are partitioned, or a part of such data; other data go without that module."""
+    return isinstance(data, LogicalData) and data.core.linked is not None
 
 
 def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
@@ -176,8 +201,8 @@ def fill(context: ContextCore, data: LogicalData, value: Any) -> Task | Tasks:
             f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
             "or write it in a task"
         )
-    if not isinstance(data, PartitionedData):
-        return submit_fill(context, data, value, None, data.exec_place if isinstance(data, DataPart) else None)
+    if not is_partitioned(data):
+        return submit_fill(context, data, value, None, data.exec_place if is_part(data) else None)
     check_array(context, data)
     values = value
     if not isinstance(value, Param) and np.ndim(value):
@@ -310,7 +335,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     """
     if isinstance(data_place, ReplicatedPlace):
         return joined([prefetch(context, data, place.affine_data_place) for place in data_place.grid])
-    if isinstance(data_place, CompositePlace) and isinstance(data, PartitionedData) and data_place == data.data_place:
+    if isinstance(data_place, CompositePlace) and is_partitioned(data) and data_place == data.data_place:
         parts = data.parts.ravel()
         return joined([prefetch(context, part, part.exec_place.affine_data_place) for part in parts])
     code = data_place_code(context, data_place)

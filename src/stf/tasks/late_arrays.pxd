@@ -7,7 +7,7 @@ from stf._engine.task cimport TaskCore
 from stf._engine.versions cimport Version
 from stf._port.replicas cimport Layout, Replica
 from stf._support.sync cimport Gate
-from stf.interop.known_arrays cimport numpy_memory
+from stf.interop.known_arrays cimport Memory, numpy_memory
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object value) noexcept

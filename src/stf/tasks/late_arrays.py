@@ -48,7 +48,7 @@ class ResultSlot:
         replica = self.replica
         if not replica.has_memory():
             layout = replica.layout
-            memory: tuple = None
+            memory: Memory = None
             if layout.dtype is None:
                 value = packed_array(value, is_alone, name)
                 is_alone = True
@@ -56,12 +56,12 @@ class ResultSlot:
                 replica.layout = layout
             if is_alone and type(value) is NDARRAY and value.base is None and value.dtype == layout.dtype:
                 memory = numpy_memory(value)
-            if memory is None or memory[1] != layout.shape or memory[2] != layout.strides or memory[4]:
+            if memory is None or memory.shape != layout.shape or memory.strides != layout.strides or memory.readonly:
                 check_result(value, layout.shape, layout.dtype, name, position)
                 found = np.ndarray(layout.shape, layout.dtype, np.empty(layout.nbytes, np.uint8), 0, layout.strides)
                 found[...] = np.asarray(value, layout.dtype if isinstance(value, list) else None)
                 memory = numpy_memory(found)
-            if adopt(self.gate, replica, memory[5], memory[0]):
+            if adopt(self.gate, replica, memory.owner, memory.address):
                 return 0
         adapters.store(value, numpy_view(replica, True), name, position)
         return 0
