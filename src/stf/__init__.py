@@ -37,7 +37,7 @@ from stf.places.foreign import green_places
 from stf.places.places import DataPlace, ExecPlace, Grid
 from stf.tasks.annotations import Accumulate, Data, Read, ReadWrite, Stream, Write, access_mode
 from stf.tasks.decorators import task
-from stf.tasks.new_data import Like, New
+from stf.tasks.new_data import Like, New, Result
 from stf.tasks.task import Task
 from stf.values.conditions import Condition, equal
 from stf.values.random_numbers import Random
@@ -108,6 +108,7 @@ __all__ = [
     "ReadWrite",
     "Reducer",
     "Resources",
+    "Result",
     "Stream",
     "StreamEvent",
     "Task",

@@ -94,6 +94,66 @@ def test_types_follow_from_the_arguments(ctx):
     assert scalar(b).shape == () and float(scalar(b)) == 3.0
 
 
+@stf.task
+def scaled(s: float, a: stf.Read) -> typing.Annotated[stf.Result, stf.Like["a"]]:
+    return s * a
+
+
+@dataclasses.dataclass
+class Ends:
+    low: typing.Annotated[stf.Result, stf.New["(m,n)->()"]]
+    high: "typing.Annotated[stf.Result, 'the largest', stf.New['(m,n)->()']]"
+
+
+def test_annotations_for_type_checkers(ctx):
+    @stf.task
+    def ends(a: stf.Read) -> Ends:
+        return Ends(a.min(), a.max())
+
+    @stf.task
+    def both(a: stf.Read) -> tuple[typing.Annotated[stf.Result, stf.Like["a"]], stf.Like["a", np.float32]]:
+        return -a, a.astype(np.float32)
+
+    @stf.task
+    def quoted(a: stf.Read) -> "typing.Annotated[stf.Result, stf.Like[a, np.float32]]":
+        return a.astype(np.float32)
+
+    @stf.task
+    def other(a: stf.Read, b: stf.Write) -> typing.Annotated[np.ndarray, "is stored in b"]:
+        return a + 1
+
+    a, b = ctx.logical_data(A, write_back=False), ctx.logical_data_empty(A.shape)
+    np.testing.assert_array_equal(scaled(2.0, a).numpy(), 2 * A)
+    found = ends(a)
+    assert isinstance(found, Ends) and (float(found.low), float(found.high)) == (0.0, 5.0)
+    one, two = both(a)
+    assert one.dtype == np.float64 and two.dtype == np.float32
+    np.testing.assert_array_equal(one.numpy(), -two.numpy())
+    assert quoted(a).dtype == np.float32
+    assert isinstance(other(a, b), stf.Task)
+    np.testing.assert_array_equal(b.numpy(), A + 1)
+
+
+def test_annotations_for_type_checkers_that_say_no_shape():
+    @stf.task
+    def open_shape(a: stf.Read) -> typing.Annotated[stf.Result, stf.New]:
+        return a[a > 1]
+
+    with stf.context(devices="cpu") as ctx:
+        a = ctx.logical_data(A, write_back=False)
+        assert open_shape(a).numpy().tolist() == [2.0, 3.0, 4.0, 5.0]
+        for annotation in (stf.Result, typing.Annotated[stf.Result, "a"], tuple[stf.Result, stf.Result]):
+
+            def wrong(a: stf.Read):
+                return a
+
+            wrong.__annotations__["return"] = annotation
+            with pytest.raises(TypeError, match=r"says no shape; write Annotated\[stf.Result, stf.Like\['a'\]\]"):
+                stf.task(wrong)(a)
+    with pytest.raises(TypeError, match="stf.Result is an annotation"):
+        stf.Result()
+
+
 def test_wrong_calls(ctx):
     a, b = ctx.logical_data(A, write_back=False), ctx.logical_data(B, write_back=False)
     with pytest.raises(ValueError, match=r"gemm.*b has 2 along 'k', and a has 3"):
