@@ -2,7 +2,7 @@
 
 Granularity is wall time times cores over tasks. Efficiency is the time that the same iterations take in one call on each
 core, over the time of the run. Both are measured in turn, and their ratio is taken in each turn, so that other work on
-the machine slows both of them down.
+the machine slows both of them down. The CPU time of this process says what a task costs, whatever else runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Point:
     tasks: int
     granularity_us: float
     efficiency: float
+    beside_us: float  # the CPU time of a task, without that of its kernel
 
 
 @dataclasses.dataclass
@@ -54,6 +55,11 @@ class Curve:
         a, b = self.points[first - 1], self.points[first]
         part = (HALF - a.efficiency) / (b.efficiency - a.efficiency)
         return a.granularity_us * (b.granularity_us / a.granularity_us) ** part
+
+    @property
+    def beside_us(self) -> float:
+        """The CPU time that a task costs beside its kernel, among the smallest tasks; NaN if that is in other processes."""
+        return statistics.median(point.beside_us for point in self.points[:3])
 
 
 def measure(
@@ -98,14 +104,18 @@ def point(runner, peak_s, lanes, budget_s, repeat, rate, body_us) -> Point:
     each = probe / graph.count(graph.first + 2 * graph.period)
     steps = graph.steps_for(min(int(budget_s / each), runner.most))
     tasks = graph.count(steps)
-    times, ratios = [], []
+    times, ratios, beside = [], [], []
     for _ in range(repeat):
+        before = time.process_time()
         seconds = timed(runner, steps, iterations)
+        between = time.process_time()
         times.append(seconds)
         ratios.append(peak_s(tasks * iterations) / seconds)
+        beside.append(2 * between - before - time.process_time())
     must_be(graph, steps, iterations, runner.rows(), runner.name)
     granularity = statistics.median(times) * lanes / tasks * 1e6
-    return Point(iterations, steps, tasks, granularity, statistics.median(ratios))
+    cost = statistics.median(beside) / tasks * 1e6 if runner.is_here else math.nan
+    return Point(iterations, steps, tasks, granularity, statistics.median(ratios), cost)
 
 
 def timed(runner: Any, steps: int, iterations: int) -> float:

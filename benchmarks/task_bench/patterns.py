@@ -8,7 +8,7 @@ table 2; `random_nearest` draws its edges from NumPy's generator instead of thei
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -110,12 +110,6 @@ class Graph:
         if step >= self.first:
             step = self.first + (step - self.first) % self.period
         return self.rows[step]
-
-    def tasks(self, first: int, last: int) -> Iterator[tuple[int, int, list[int]]]:
-        """Yield the tasks of the steps from `first` up to `last`: step, column, and the columns that it reads."""
-        for step in range(first, last):
-            for column, inputs in enumerate(self.row(step)):
-                yield step, column, inputs
 
     def count(self, steps: int) -> int:
         """Return the number of tasks of `steps` steps."""

@@ -60,7 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.check:
         return check_all(options)
     curves, missing = run_all(options, lanes, peak_s)
-    print_table(curves)
+    print_table("METG(50 %), us", curves, [curve.metg_us for curve in curves])
+    print_table("CPU time of a task beside its kernel, us", curves, [curve.beside_us for curve in curves])
+    print()
     for name, why in missing.items():
         print(f"left out: {name}: {why}")
     for curve in curves:
@@ -133,29 +135,28 @@ def show_curve(curve: Curve) -> None:
     print(f"{curve.pattern:<20}{curve.runner:<22}{describe(curve.metg_us):>8} us   {told}", flush=True)
 
 
-def print_table(curves: list[Curve]) -> None:
-    """Print METG by pattern and runner."""
+def print_table(title: str, curves: list[Curve], values: list[float]) -> None:
+    """Print a value for each curve, by pattern and runner."""
     names = list(dict.fromkeys(curve.runner for curve in curves))
-    found = {(curve.pattern, curve.runner): describe(curve.metg_us) for curve in curves}
+    found = {(curve.pattern, curve.runner): describe(value) for curve, value in zip(curves, values, strict=True)}
     widths = [max(len(name), 7) + 2 for name in names]
-    print("\nMETG(50 %), us")
+    print(f"\n{title}")
     print(" " * 20 + "".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True)))
     for pattern in dict.fromkeys(curve.pattern for curve in curves):
         cells = [f"{found.get((pattern, name), '-'):>{width}}" for name, width in zip(names, widths, strict=True)]
         print(f"{pattern:<20}" + "".join(cells))
-    print()
 
 
-def describe(metg_us: float) -> str:
-    """Return a granularity with three digits."""
-    if not math.isfinite(metg_us):
-        return "none"
-    return f"{metg_us:.0f}" if metg_us >= 100 else f"{metg_us:.1f}"
+def describe(us: float) -> str:
+    """Return microseconds with three digits."""
+    if not math.isfinite(us):
+        return "-" if math.isnan(us) else "none"
+    return f"{us:.0f}" if us >= 100 else f"{us:.1f}"
 
 
 def write_json(path: pathlib.Path, options: argparse.Namespace, lanes: int, curves: list[Curve]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [dataclasses.asdict(curve) | {"metg_us": curve.metg_us} for curve in curves]
+    rows = [dataclasses.asdict(curve) | {"metg_us": curve.metg_us, "beside_us": curve.beside_us} for curve in curves]
     machine = {"cores": CORES, "lanes": lanes, "width": options.width, "devices": options.devices}
     path.write_text(json.dumps(machine | {"numpy": numpy.__version__, "curves": rows}, indent=1))
 

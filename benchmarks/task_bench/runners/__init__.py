@@ -22,6 +22,7 @@ class Runner:
     name = ""
     kind = "peer"  # or "stf"
     most = 100_000  # tasks of a run
+    is_here = True  # tasks run in this process
 
     def __init__(self, graph: Any, devices: str) -> None:
         if devices != "cpu":

@@ -45,18 +45,20 @@ class StfRunner(Runner):
 
     def call(self, first, last, base, iterations):
         """Submit the tasks of some steps, as functions; `base` is added to their step."""
-        data, task = self.data, point_on_gpu if self.on_gpu else point
-        for step, column, inputs in self.graph.tasks(first, last):
-            reads = data[(step - 1) % 2]
-            task(base + step, column, iterations, data[step % 2][column], *[reads[i] for i in inputs])
+        task = point_on_gpu if self.on_gpu else point
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                task(number, column, iterations, outs[column], *[before[i] for i in inputs])
 
     def launch(self, first, last, base, iterations):
         """Submit the tasks of some steps, as launches of a CUDA kernel."""
-        data, launch_kernel = self.data, self.context.launch_kernel
-        for step, column, inputs in self.graph.tasks(first, last):
-            reads = [data[(step - 1) % 2][i].read() for i in inputs]
-            out = data[step % 2][column].write()
-            launch_kernel(compiled(len(inputs)), (1, BUFFER), base + step, column, iterations, out, *reads)
+        launch_kernel = self.context.launch_kernel
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
+                launch_kernel(compiled(len(inputs)), (1, BUFFER), number, column, iterations, *accesses)
 
     def run(self, steps, iterations):
         first, period = self.graph.first, self.graph.period
@@ -103,11 +105,12 @@ class Kernels(StfRunner):
 
     def loop(self, first, last, base, iterations):
         """Submit the tasks of some steps, as loops."""
-        data, parallel_for = self.data, self.context.parallel_for
-        for step, column, inputs in self.graph.tasks(first, last):
-            reads = [data[(step - 1) % 2][i].read() for i in inputs]
-            args = (base + step, column, iterations)
-            parallel_for((1,), data[step % 2][column].write(), *reads, args=args)(body(len(inputs)))
+        parallel_for = self.context.parallel_for
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
+                parallel_for((1,), *accesses, args=(number, column, iterations))(body(len(inputs)))
 
 
 class TaskGraph(StfRunner):

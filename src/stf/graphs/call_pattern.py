@@ -219,7 +219,7 @@ def is_like(value, kind, known):
             if not isinstance(part, DataHandle) or cython.cast(DataHandle, part).core is not core:
                 return False
         return True
-    if kind == ITEMS or kind == TABLE:
+    if kind in (ITEMS, TABLE):
         return has_items(value, kind, known)
     return value is known or (kind == EQUAL and is_same(value, known))
 

@@ -69,12 +69,13 @@ def check_params(engine, values, kinds):
         kind = type(values[i])
         if kind is float or kind is int or isinstance(values[i], DataHandle):
             continue
-        for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
+        several: cython.bint = kinds is not None and kinds[i][1] in ("*", "**")
+        for item in (values[i] if kind is tuple else items_of(values[i])) if several else (values[i],):
             if isinstance(item, Asked):
                 item.must_be_recorded()
         if engine.scope.runs_once:
             continue
-        if kinds is not None and kinds[i][1] in ("*", "**"):
+        if several:
             values[i] = with_params(values[i])
         if not isinstance(values[i], Asked):
             refuse_hidden((values[i],))

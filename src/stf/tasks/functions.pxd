@@ -86,6 +86,7 @@ cdef class TaskFunction:
     cdef bint holds  # variables, or defaults, that may be registered arrays
     cdef Taken taken  # of them, by the last call
     cdef bint positional
+    cdef bint trails  # its last parameter is ``*args``, and all others are positional
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task

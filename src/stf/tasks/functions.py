@@ -151,7 +151,7 @@ class TaskFunction:
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
         copy.lends, copy.draws, copy.positional, copy.accessed = self.lends, self.draws, self.positional, self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
-        copy.has_elements, copy.is_checked = self.has_elements, self.is_checked
+        copy.has_elements, copy.is_checked, copy.trails = self.has_elements, self.is_checked, self.trails
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -658,7 +658,8 @@ class TaskFunction:
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
-        self.positional = all(kind in ("plain", "random") for _, kind in kinds)
+        others = [(i, kind) for i, (_, kind) in enumerate(kinds) if kind not in ("plain", "random")]
+        self.positional, self.trails = not others, others == [(len(kinds) - 1, "*")]
         self.draws = any(mine.kind == "random" for mine in parameters)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.injected = [kind for _, kind in kinds if kind in ("stream", "task")]
@@ -695,6 +696,8 @@ class TaskFunction:
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
+        if self.trails and not kwargs and len(args) >= self.given - 1:  # all parameters before ``*args`` are given
+            return [*args[: self.given - 1], tuple(args[self.given - 1 :])]
         try:
             bound = self.signature.bind(*args, **(kwargs or {}))
         except TypeError as error:
