@@ -888,3 +888,46 @@ def test_further_positional_arguments_are_bound_in_place(ctx, monkeypatch):
     ]:
         with pytest.raises(TypeError, match=re.escape(message)):
             wrong()
+
+
+@stf.task
+def count_up(x: stf.Read, *sums: stf.Accumulate[stf.reducer.sum]):
+    for one in sums:
+        one += x
+
+
+@stf.task
+def swap(factor, *both: stf.ReadWrite):
+    first, second = both
+    first[...], second[...] = factor * second, factor * first
+
+
+@stf.task
+def add_groups(out: stf.Write, *groups: stf.Read):
+    out[...] = sum(sum(group) for group in groups)
+
+
+@stf.task
+def summed(first: stf.Read, *parts: stf.Read) -> stf.Like["first"]:  # noqa: F821, UP037
+    return sum(parts, first)
+
+
+def test_further_arguments_of_each_mode(ctx, vec):
+    a, b, c, token = vec(1.0), vec(2.0), vec(5.0), ctx.token()
+    total(c, a, b)
+    swap(10.0, a, b)
+    assert [x.numpy()[0] for x in (a, b, c)] == [20.0, 10.0, 3.0]
+    count_up(a, b, c)
+    count_up(a, b)
+    assert [x.numpy()[0] for x in (a, b, c)] == [20.0, 50.0, 23.0]
+    ordered = stf.task(lambda x, *given: x.fill(len(given) + sum(one is None for one in given)))
+    ordered(a.write(), token.read(), token.read())
+    assert a.numpy()[0] == 4.0
+    for wrong in [(c, a, 3.0), (c, a, [b, None]), (c, None, b)]:
+        with pytest.raises(TypeError, match="parameter 'parts' of task 'total' takes logical data"):
+            total(*wrong)
+    add_groups(c, [a, b], (b,))
+    assert c.numpy()[0] == 104.0
+    made = summed(a, b, b)
+    total(c, summed(a), made)  # of data that are new themselves
+    assert made.numpy()[0] == 104.0 and c.numpy()[0] == 108.0
