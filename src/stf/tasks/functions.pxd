@@ -9,7 +9,7 @@ from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
 from stf.tasks.late_arrays cimport ResultSlot, access_when_known, has_open, is_of_numpy, late_array, must_bind_late
-from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, gives_accesses, is_plain, refuse_registered
+from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, flattened, gives_accesses, is_plain, refuse_registered, with_further
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
@@ -81,6 +81,8 @@ cdef class TaskFunction:
     cdef bint holds  # variables, or defaults, that may be registered arrays
     cdef Taken taken  # of them, by the last call
     cdef bint positional
+    cdef bint trails  # its last parameter is ``*args``, and all others are positional
+    cdef bint trails_data  # and that has an access mode, and there are no new data
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task
