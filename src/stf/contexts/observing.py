@@ -16,7 +16,6 @@ from stf.devices.spec import graph_statistics
 from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.observer import Observer
-from stf.observe.statistics import Statistics
 from stf.tasks.group import Tasks
 from stf.tasks.task import ContextCore, Task
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stf.observe.report import Report
+    from stf.observe.statistics import Statistics
 
 log = logging.getLogger("stf")
 
@@ -367,6 +367,8 @@ def statistics(context: ContextCore) -> Statistics:
     ...     print(counts.total_copies, counts.total_copied_bytes)
     1 24
     """
+    from stf.observe.statistics import Statistics
+
     engine = context.engine
     names = [place.name for place in engine.places]
     begun = engine.next_task - engine.withdrawn  # before its kind is counted, so that no task of stf's is the program's

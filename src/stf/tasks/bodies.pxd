@@ -15,6 +15,7 @@ cdef class Body(QueuedBody):
     cdef readonly tuple args  # with these
     cdef list written  # the arrays that results go to; or None
     cdef tuple writes  # the positions of these among the arguments, where they are no more than that; or None
+    cdef object made  # where the only result goes, instead of such a list; or None
     cdef list to_fill  # (operator, partial) to be filled first, so that it counts for nothing; or None
     cdef object looks  # what makes the watch of each launch (STF_NAN); or None
     cdef object check  # what watches the body (STF_VALIDATE); or None

@@ -95,9 +95,10 @@ class Body(QueuedBody):
     def store_made(self, items):
         """Store the new data that the function returned."""
         name = getattr(self.fn, "__name__", "body")
-        if len(items) != len(self.written):
-            raise ValueError(f"task '{name}' returned {len(items)} results for {len(self.written)} new data")
-        store_new(items, self.written, name)
+        written = self.written if self.made is None else [self.made]
+        if len(items) != len(written):
+            raise ValueError(f"task '{name}' returned {len(items)} results for {len(written)} new data")
+        store_new(items, written, name)
 
     def check_containers(self, given):
         """Raise TypeError if something took the place of an array in a container whose arrays are written."""
@@ -130,7 +131,7 @@ class Body(QueuedBody):
         body.fn, body.kinds, body.written, body.to_fill = self.fn, self.kinds, self.written, self.to_fill
         body.writes = self.writes
         body.late, body.ignores, body.owes, body.around = self.late, self.ignores, self.owes, self.around
-        body.results = self.results
+        body.results, body.made = self.results, self.made
         body.argument_sources = self.argument_sources
         body.args = self.args
         for argument in self.args:

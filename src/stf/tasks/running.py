@@ -43,11 +43,11 @@ from stf.tasks.annotated_bodies import library_asked
 from stf.tasks.annotations import inject, injected_kind
 from stf.tasks.bodies import stream_block
 from stf.tasks.closures import check_globals, injections
-from stf.tasks.recapture import PlayedBody
 from stf.values.parts import Parts
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
+recapture_module: object = None
 log = logging.getLogger("stf")
 NOTHING: tuple = ()
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -433,6 +433,16 @@ def close_pools(task):
     return 0
 
 
+def recapture():
+    """Return the module of what captures and plays again, which is loaded with the first recording."""
+    global recapture_module
+    if recapture_module is None:
+        from stf.tasks import recapture as module
+
+        recapture_module = module
+    return recapture_module
+
+
 def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     task, run_body = body.task, cython.cast(Body, body.again(None, None))
@@ -442,7 +452,7 @@ def record_body(engine, body):
     if not engine.scope.runs_once:
         number = engine.place(task.where).ordinal
         port: RecordingPort = engine.port
-        port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
+        port.capture_again(task.slot, recapture().BodyCapture(engine.root, body, task.where, number))
     return 0
 
 
@@ -469,8 +479,8 @@ def play_later(engine, body, error):
         body.outcome, body.inputs = task.outcome, task.inputs
     port: RecordingPort = engine.port
     port.drop_capture(task.slot)
-    again = BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
-    played = PlayedBody(engine, again, error)
+    again = recapture().BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
+    played = recapture().PlayedBody(engine, again, error)
     port.run(task.slot, (RUN, played, None, None, None))
     port.keep_body(again)
     engine.scope.parts.append(played)
@@ -482,7 +492,7 @@ def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
     if not engine.scope.runs_once and not task.runs_in_call:
         port: RecordingPort = engine.port
-        port.capture_again(task.slot, BlockCapture(task))
+        port.capture_again(task.slot, recapture().BlockCapture(task))
     try:
         engine.end(task)
     except CaptureError as reason:
