@@ -35,6 +35,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -690,6 +691,17 @@ def dtypes_of(fn: types.FunctionType, arguments: tuple[Any, ...], names: set[str
 
 def inferred(fn: types.FunctionType, arguments: tuple[Any, ...], jit: Any) -> dict[str, Any]:
     """Return the types of all variables of a function, of which nothing else is compiled."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    dispatcher = jit(nogil=True, error_model="numpy", pipeline_class=types_alone())(fn)
+    with global_compiler_lock:
+        result = dispatcher._compiler.compile(arguments, None)
+    return result[1].typemap if isinstance(result, tuple) else result.typemap
+
+
+@functools.cache
+def types_alone() -> Any:
+    """Return Numba's compiler as far as to types; once, since Numba keeps each pass that it is told of."""
     from numba.core import compiler, typed_passes
     from numba.core.compiler_machinery import AnalysisPass, PassManager, register_pass
 
@@ -707,8 +719,6 @@ def inferred(fn: types.FunctionType, arguments: tuple[Any, ...], jit: Any) -> di
             return False
 
     class TypesAlone(compiler.CompilerBase):  # type: ignore[misc]
-        """Numba's compiler as far as to types."""
-
         def define_pipelines(self) -> list[Any]:
             passes = PassManager("types")
             passes.passes.extend(compiler.DefaultPassBuilder.define_untyped_pipeline(self.state).passes)
@@ -717,9 +727,7 @@ def inferred(fn: types.FunctionType, arguments: tuple[Any, ...], jit: Any) -> di
             passes.finalize()
             return [passes]
 
-    dispatcher = jit(nogil=True, error_model="numpy", pipeline_class=TypesAlone)(fn)
-    result = dispatcher._compiler.compile(arguments, None)
-    return result[1].typemap if isinstance(result, tuple) else result.typemap
+    return TypesAlone
 
 
 def is_builtin(known: str, fn: types.FunctionType) -> bool:
