@@ -4,11 +4,12 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
+from stf._engine.thread_turns cimport gathers
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
 from stf.tasks.late_arrays cimport ResultSlot, access_when_known, has_open, is_of_numpy, late_array, must_bind_late
-from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, gives_accesses, is_plain, refuse_registered
+from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, flattened, gives_accesses, is_plain, refuse_registered, with_further
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
@@ -61,6 +62,7 @@ cdef class TaskFunction:
     cdef vectorcallfunc vectorcall  # what Python calls
     cdef readonly object fn
     cdef object runs  # the function that bodies call; see `last_values`
+    cdef tuple writes  # the positions of parameters that are written
     cdef bint owes  # a result, since it does not use all that it writes
     cdef public object symbol
     cdef object arrays_of
@@ -79,6 +81,8 @@ cdef class TaskFunction:
     cdef bint holds  # variables, or defaults, that may be registered arrays
     cdef Taken taken  # of them, by the last call
     cdef bint positional
+    cdef bint trails  # its last parameter is ``*args``, and all others are positional
+    cdef bint trails_data  # and that has an access mode, and there are no new data
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import threading
 import types
 
 import cython
 
-from stf._engine import host_waits, outcomes
+from stf._engine import outcomes
 from stf._engine.access import accumulate_access, must_have_shape
 from stf._support.arguments import name_of, priority_of, refuse_generator
 from stf.errors import TaskFailedError
@@ -18,7 +17,7 @@ from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
 from stf.tasks import capsules, draws
-from stf.tasks.arguments import refuse_container, remedy_for
+from stf.tasks.arguments import not_data, refuse_container, remedy_for
 from stf.tasks.closures import check_globals
 from stf.tasks.late_arrays import settle_open
 from stf.tasks.lent import data_lent, lend
@@ -51,13 +50,12 @@ class TaskFunction:
         self.in_graphs, self.pure = in_graphs, pure  # on the host it uses no CUDA; see `stf.task`
         self.parameters = None
         self.signature = None
-        self.kinds = None
+        self.kinds = self.writes = None
         self.positional = self.takes_task = self.draws = self.has_elements = self.movable = False
-        self.accessed = 0
+        self.accessed = self.priority = 0
         self.is_checked = False
         self.spare = self.variants = None
         self.is_fixed = False
-        self.priority = 0
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
@@ -140,7 +138,7 @@ class TaskFunction:
         copy.where, copy.is_fixed = self.where, self.is_fixed
         copy.in_graphs, copy.pure = self.in_graphs, self.pure
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
-        copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
+        copy.runs, copy.owes, copy.taken, copy.writes = self.runs, self.owes, self.taken, self.writes
         copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
@@ -151,6 +149,7 @@ class TaskFunction:
         copy.lends, copy.draws, copy.positional, copy.accessed = self.lends, self.draws, self.positional, self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
         copy.has_elements, copy.is_checked = self.has_elements, self.is_checked
+        copy.trails, copy.trails_data = self.trails, self.trails_data
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -231,7 +230,7 @@ class TaskFunction:
             return self.for_accesses(values).submit(context, task, values)
         if self.draws:
             draws.count(self.parameters, values)
-        if self.kinds is not None:
+        if self.kinds is not None and not self.trails_data:
             self.check_variadic(values)
         if self.has_elements:
             check_elements(self.parameters, values, self.symbol)
@@ -281,18 +280,26 @@ class TaskFunction:
             begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not was_held and not task.runs_in_call:
                 fn = self.with_globals(fn)
-            argument_sources = None if not engine.scope.records else []
+            once: cython.bint = gathers(engine.scope) and not task.runs_in_call  # never launched on other data
+            argument_sources = None if once or not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
             if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
                 made = values[self.given] if self.makes == 1 else None
                 is_slot: cython.bint = type(made) is ResultSlot
-                written = None if is_slot else self.written(values)
+                is_flat: cython.bint = self.trails_data and late is None and argument_sources is None
+                in_place: cython.bint = (
+                    self.writes is not None and not is_flat and late is None and self.results is None
+                )
+                written, kinds = None if is_slot or in_place else self.written(values), self.kinds_of_all
+                if is_flat:
+                    values, kinds = flattened(values), None
                 if self.results is None or engine.scope.records or self.results.takes_out:
-                    body = make_body(task, fn, values, written, self.kinds_of_all, late, argument_sources, self.owes)
+                    body = make_body(task, fn, values, written, kinds, late, argument_sources, self.owes)
                 else:
                     body = make_body(task, fn, first_of(values, self.given), written, self.kinds, late, None, self.owes)
                 body.results, body.made = self.results, made if is_slot else None
+                body.writes = self.writes if in_place else None
                 self.keep(values)  # the body has a tuple of them
         except TaskFailedError as error:
             take_back(task)
@@ -327,7 +334,8 @@ class TaskFunction:
         shapes = None
         task.accesses = self.accesses_of(values)
         if task.accesses is not None:
-            return None
+            last: cython.int = self.given - 1
+            return {last: ("flat", tuple, len(values[last]))} if self.trails_data else None
         accesses = []
         for i in range(len(values)):
             parameter: Parameter = self.parameters[i]
@@ -397,13 +405,13 @@ class TaskFunction:
         )
 
     def accesses_of(self, values):
-        """Return the accesses of a call whose data are one handle per parameter.
+        """Return the accesses of a call whose data are one handle per parameter, or further ones of ``*args``.
 
         None if it is another, or a wrong one.
         """
         i: cython.int
         count: cython.int = 0
-        found: tuple = PyTuple_New(self.accessed) if cython.compiled else ()
+        found: tuple = PyTuple_New(self.accessed - self.trails_data) if cython.compiled else ()
         if cython.compiled:
             untrack(found)  # it has holes, and accesses are not tracked either
         for i in range(len(values)):
@@ -415,6 +423,8 @@ class TaskFunction:
                 if not is_plain(value):
                     return None
                 continue
+            if self.trails_data and i == self.given - 1:
+                return with_further(found, parameter, value)
             if parameter.mode == ACCUMULATE or not isinstance(value, DataHandle):
                 return None
             core: Data = cython.cast(DataHandle, value).core
@@ -571,20 +581,7 @@ class TaskFunction:
             return kind, what, [self.add_container(accesses, parameter, item) for item in items]
         if value is None and parameter.optional:
             return ("plain", None, None)
-        if isinstance(value, TaskCore):
-            raise TypeError(
-                f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data, got a task: a call of a "
-                "task function returns its handle; pass the data that it writes"
-            )
-        if threading.get_ident() in host_waits.RUNNING:
-            raise TypeError(
-                f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data, got {type(value).__name__}: "
-                f"the body of a task has arrays; call the function itself there, {self.symbol}.fn(...)"
-            )
-        raise TypeError(
-            f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict, "
-            f"dataclass or object of them), got {type(value).__name__}; register the array with ctx.logical_data"
-        )
+        raise not_data(self.symbol, parameter, value)
 
     def check_access(self, parameter, access, op):
         """Raise TypeError unless an access that was passed is what the parameter's annotation says, if it has one."""
@@ -659,7 +656,9 @@ class TaskFunction:
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
-        self.positional = all(kind in ("plain", "random") for _, kind in kinds)
+        others = [(i, kind) for i, (_, kind) in enumerate(kinds) if kind not in ("plain", "random")]
+        self.positional, self.trails = not others, others == [(len(kinds) - 1, "*")]
+        self.trails_data = self.trails and self.results is None and parameters[len(kinds) - 1].mode != 0
         self.draws = any(mine.kind == "random" for mine in parameters)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.injected = [kind for _, kind in kinds if kind in ("stream", "task")]
@@ -695,9 +694,12 @@ class TaskFunction:
                 raise
             self.runs = with_last_values(self.fn, modes)
         self.owes = self.owes or (self.results is not None and not self.results.takes_out)
+        self.writes = tuple([i for i, item in enumerate(self.parameters) if cython.cast(Parameter, item).mode & ~READ])
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
+        if self.trails and not kwargs and len(args) >= self.given - 1:  # all parameters before ``*args`` are given
+            return [*args[: self.given - 1], tuple(args[self.given - 1 :])]
         try:
             bound = self.signature.bind(*args, **(kwargs or {}))
         except TypeError as error:

@@ -2,6 +2,7 @@ from stf._engine cimport host_waits
 from stf._engine.access cimport READ
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
+from stf._engine.thread_turns cimport gathers
 from stf._port.programs cimport RUN
 from stf._port.recording_port cimport RecordingPort
 from stf.interop.captures cimport PrivatePools, are_needed, pools_of

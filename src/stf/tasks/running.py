@@ -136,7 +136,8 @@ def go_on(task, fn, extra, lib, injected, was_held):
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [injected_value(injected_kind(kind), task) for _, kind in injected]
         argument_sources = None
-        if engine.scope.records and not takes_task and not reaches(fn, task):
+        once: cython.bint = gathers(engine.scope) and not task.runs_in_call
+        if engine.scope.records and not once and not takes_task and not reaches(fn, task):
             argument_sources = sources_in(task, lib)
         if not task.runs_in_call and not was_held:
             fn = with_globals(fn)
