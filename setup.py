@@ -57,8 +57,8 @@ HOT = {
         "_backends": "lanes stream",
         "_drivers": "base queues simulated",
         "_drivers.cuda": "callers driver streams submitter work",
-        "_engine": "access claims coherency engine eviction_order host_waits outcomes queued_bodies scope state task "
-        "versions",
+        "_engine": "access adoption claims coherency engine eviction_order host_waits outcomes queued_bodies retiring "
+        "scope state task versions",
         "_port": "events links replicas",
         "_recording": "device_graphs launch_state launches playback",
         "_support": "constants library_threads sync untracked with_blocks",
@@ -66,7 +66,8 @@ HOT = {
         "kernels": "arguments launching plans",
         "observe": "durations",
         "placement": "model plans",
-        "tasks": "bodies functions host_task placing running task views",
+        "tasks": "bodies checks functions host_task late_arrays made_data placing pure_calls repeats running task "
+        "views",
     }.items()
     for name in names.split()
 }

@@ -2,8 +2,8 @@
 
     python benchmarks/overhead/auto_replay.py [--devices cuda:0] [--turns 100] [--rounds 25]
 
-In each round a program runs as written, with ``replay="auto"``, and as a function of `stf.replay`, in turn. A column is
-the median of its rounds, and a difference is the median of the rounds' differences. Programs:
+In each round a program runs as written, with ``replay="auto"``, and as a function of `stf.replay`, in an order that chance
+chooses. A column is the median of its rounds, a difference that of the rounds' differences. Programs:
 
 - `walk`: the same eight fills and copies, on data that never repeat. Its difference is the cost of looking.
 - `pure walk`: the same, of eight calls of functions, which cost less to submit.
@@ -15,6 +15,7 @@ the median of its rounds, and a difference is the median of the rounds' differen
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 
@@ -112,7 +113,12 @@ def main():
     print(f"{'us a task':<10}" + "".join(f"{way:>12}" for way in WAYS) + f"{'difference':>12}{'ratio':>8}")
     for name in options.only:
         contenders = [Contender(options.devices, way, *PROGRAMS[name]) for way in WAYS]
-        rounds = [[each.time_of(options.turns) for each in contenders] for _ in range(options.rounds + 2)][2:]
+        rounds, chance = [], random.Random(7)
+        for _ in range(options.rounds + 2):
+            order = chance.sample(range(len(contenders)), len(contenders))
+            times = {i: contenders[i].time_of(options.turns) for i in order}
+            rounds.append([times[i] for i in sorted(times)])
+        del rounds[:2]
         columns = [statistics.median(column) for column in zip(*rounds, strict=True)]
         difference = statistics.median(each[1] - each[0] for each in rounds)
         ratio = statistics.median(each[1] / each[0] for each in rounds)

@@ -2,6 +2,7 @@ cimport cython
 from stf._engine.engine cimport Engine
 from stf._engine.queued_bodies cimport QueuedBody
 from stf._engine.task cimport TaskCore
+from stf._support.untracked cimport untrack
 from stf.interop.current cimport borrow
 from stf.tasks.late_arrays cimport store_new
 from stf.tasks.results cimport store_results

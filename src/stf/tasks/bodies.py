@@ -273,6 +273,7 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument
         must_be_there(task)
     body.fn = fn
     body.args = tuple(args)
+    untrack(body.args)  # only the body has them, which the collector does not look into either
     body.written = written
     body.kinds = kinds
     body.late = late

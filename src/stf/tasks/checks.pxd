@@ -4,6 +4,8 @@ from stf._engine.engine cimport Engine
 from stf._support.sync cimport PyThread_get_thread_ident
 from stf.interop.current cimport owed, return_owed
 from stf.tasks.placing cimport place_at
+from stf._engine.task cimport TaskCore
+from stf.tasks.repeats cimport KnownCall, RepeatFinder
 from stf.tasks.task cimport ContextCore
 
 cdef dict LENT

@@ -126,9 +126,9 @@ def task_of_kind(context: ContextCore, kind, accesses, name, place=None):
     return task
 
 
-def submit_known(context, task, call):
+def submit_known(context: ContextCore, task: TaskCore, call: KnownCall):
     """Submit a task whose body is known, or have it held for a window that comes again."""
-    finder = context.finder
+    finder: RepeatFinder = context.finder
     if finder is not None and finder.look(task, call.what):
         finder.hold(task, call)
     else:
