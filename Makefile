@@ -69,6 +69,7 @@ bench: export LIBRARIES := bench
 bench: build $(VENV)/bench
 	$(PYTHON) benchmarks/overhead/run.py --plot build/bench/overhead.png
 	$(PYTHON) benchmarks/overhead/grain.py --plot build/bench/grain.png
+	$(PYTHON) benchmarks/task_bench/run.py --plot build/bench/task_bench.png
 	$(PYTHON) benchmarks/overhead/gil.py
 	$(PYTHON) benchmarks/overhead/flat.py --plot build/bench/flat.png --check
 	$(PYTHON) benchmarks/overhead/python_loops.py

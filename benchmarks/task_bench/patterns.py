@@ -17,6 +17,7 @@ __all__ = ["PATTERNS", "Graph", "checksum"]
 RADIX = 5  # inputs of a task in `nearest`, `spread` and `random_nearest`, at most
 SETS = 3  # different steps of `spread` and `random_nearest`, which then come again
 FRACTION, SEED = 0.5, 20  # of the possible edges of `random_nearest`, and what draws them
+RECORDED = 8  # steps of a period, at least: graphs are recorded by the period
 MODULUS = 2**31 - 1  # of checksums: float64 holds each of them, and each product below, exactly
 
 Rule = Callable[[int, int, int], list[int]]
@@ -102,7 +103,8 @@ class Graph:
             turns = max(math.ceil(math.log2(width)), 1)
         elif pattern in ("spread", "random_nearest"):
             turns = SETS
-        self.first, self.turns, self.period = growing, turns, math.lcm(turns, 2)
+        both = math.lcm(turns, 2)
+        self.first, self.turns, self.period = growing, turns, both * math.ceil(RECORDED / both)
         self.rows = [self._row(step) for step in range(self.first + self.period)]
 
     def row(self, step: int) -> list[list[int]]:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 import numpy
 from kernel import CORES, cpu_peak_s
-from metg import Curve, check, measure
+from metg import Curve, Point, check, measure
 from patterns import PATTERNS, Graph
 from runners import Missing, Runner
 from runners.dask_runners import DaskDelayed, DaskDistributed
@@ -51,6 +51,8 @@ RUNNERS: tuple[type[Runner], ...] = (
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
+    if options.read is not None:
+        return report(*read_json(options.read), options.plot)
     lanes, peak_s = CORES, cpu_peak_s
     if options.devices != "cpu":
         from gpu_peak import gpu_peak_s
@@ -60,21 +62,26 @@ def main(arguments: list[str] | None = None) -> int:
     if options.check:
         return check_all(options)
     curves, missing = run_all(options, lanes, peak_s)
+    if options.json is not None:
+        write_json(options.json, options, lanes, curves)
+    for name, why in missing.items():
+        print(f"left out: {name}: {why}")
+    return report(curves, lanes, options.plot)
+
+
+def report(curves: list[Curve], lanes: int, plot: pathlib.Path | None) -> int:
+    """Print the tables, and draw the picture."""
     print_table("METG(50 %), us", curves, [curve.metg_us for curve in curves])
     print_table("CPU time of a task beside its kernel, us", curves, [curve.beside_us for curve in curves])
     print()
-    for name, why in missing.items():
-        print(f"left out: {name}: {why}")
     for curve in curves:
         if curve.note:
             print(f"{curve.runner}, {curve.pattern}: {curve.note}")
-    if options.json is not None:
-        write_json(options.json, options, lanes, curves)
-    if options.plot is not None:
+    if plot is not None:
         from chart import draw
 
-        draw(curves, lanes, options.plot)
-        print(f"picture: {options.plot}")
+        draw(curves, lanes, plot)
+        print(f"picture: {plot}")
     return 0
 
 
@@ -161,6 +168,17 @@ def write_json(path: pathlib.Path, options: argparse.Namespace, lanes: int, curv
     path.write_text(json.dumps(machine | {"numpy": numpy.__version__, "curves": rows}, indent=1))
 
 
+def read_json(path: pathlib.Path) -> tuple[list[Curve], int]:
+    """Return the curves of an earlier run, and how many tasks ran at once."""
+    told = json.loads(path.read_text())
+    known = [field.name for field in dataclasses.fields(Curve)]
+    curves = []
+    for row in told["curves"]:
+        points = [Point(**point) for point in row["points"]]
+        curves.append(Curve(**{name: row[name] for name in known} | {"points": points}))
+    return curves, told["lanes"]
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -174,6 +192,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--check", action="store_true", help="compare a few tasks with NumPy, and time nothing")
     add("--json", type=pathlib.Path, help="write the curves here")
     add("--plot", type=pathlib.Path, help="write the picture here (PNG)")
+    add("--read", type=pathlib.Path, help="measure nothing: show the curves of this file, of an earlier --json")
     options = parser.parse_args(arguments)
     options.width = options.width or (4 * CORES if options.devices == "cpu" else 64)
     options.budget_s = options.budget_s or (0.03 if options.quick else 0.1)

@@ -13,6 +13,7 @@ from helpers import add, content, everywhere, increment, is_cuda, put, set_to
 
 import stf
 from stf._support.log_once import logged
+from stf.values.params import DerivedParam
 
 
 @stf.task
@@ -697,3 +698,28 @@ def test_arrays_that_are_registered_inside_are_their_users_between_launches(ctx,
         launch()
         ctx.synchronize()
         assert content(X).tolist() == [40.0 + 3 * step] * 4
+
+
+def test_what_is_computed_from_a_parameter_is_computed_once_a_launch(ctx, monkeypatch):
+    computed, compute = [], DerivedParam._compute
+
+    def counted(param, values):
+        if values is not None:
+            computed.append(param)
+        return compute(param, values)
+
+    monkeypatch.setattr(DerivedParam, "_compute", counted)
+    data = [ctx.logical_data(np.zeros(2)) for _ in range(3)]
+    with ctx.task_graph() as g:
+        a = g.param("a", 1.0)
+        twice = 2 * a
+        for x in data:
+            set_to(x, twice)
+        set_to(data[0], twice + 1)
+    for value in (3.0, 5.0, 5.0, -0.0):
+        computed.clear()
+        g.launch(a=value)
+        assert [x.numpy()[0] for x in data] == [2 * value + 1, 2 * value, 2 * value]
+        assert len(computed) == 2 or is_cuda(ctx)  # where what was captured is compared with the launch before
+    g.launch()
+    assert [x.numpy()[0] for x in data] == [3.0, 2.0, 2.0]

@@ -345,6 +345,8 @@ def test_task_bench_is_measured(task_bench, tmp_path):
     curves = json.loads(out.read_text())["curves"]
     assert [curve["runner"] for curve in curves] == ["stf, streamed", "concurrent.futures"]
     assert all(point["granularity_us"] > 0 < point["efficiency"] for curve in curves for point in curve["points"])
+    again, lanes = task_bench("run").read_json(out)
+    assert lanes >= 1 and [curve.metg_us for curve in again] == [curve["metg_us"] for curve in curves]
     pytest.importorskip("matplotlib")
     curve_of, point_of = task_bench("metg").Curve, task_bench("metg").Point
     points = [point_of(i, 2, 8, us, part, 1.0) for i, (us, part) in enumerate(((4.0, 0.25), (16.0, 0.75)))]

@@ -33,6 +33,7 @@ class StfRunner(Runner):
 
     kind = "stf"
     options: dict[str, Any] = {}
+    compiles = False  # the body of a task on a CPU, too, so that it needs no Python
 
     def __init__(self, graph, devices):
         self.graph = graph
@@ -40,7 +41,7 @@ class StfRunner(Runner):
         make = self.context.logical_data_zeros
         self.data = [[make(LENGTH, name=f"row {k}, {i}") for i in range(graph.width)] for k in range(2)]
         self.on_gpu = devices.startswith("cuda")
-        self.submit = self.launch if self.on_gpu else self.call
+        self.submit = self.launch if self.on_gpu else self.loop if self.compiles else self.call
         self.steps = 0
 
     def call(self, first, last, base, iterations):
@@ -59,6 +60,15 @@ class StfRunner(Runner):
             for column, inputs in enumerate(self.graph.row(step)):
                 accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
                 launch_kernel(compiled(len(inputs)), (1, BUFFER), number, column, iterations, *accesses)
+
+    def loop(self, first, last, base, iterations):
+        """Submit the tasks of some steps, as loops."""
+        parallel_for = self.context.parallel_for
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
+                parallel_for((1,), *accesses, args=(number, column, iterations))(body(len(inputs)))
 
     def run(self, steps, iterations):
         first, period = self.graph.first, self.graph.period
@@ -98,19 +108,7 @@ class Kernels(StfRunner):
     """The same by `launch_kernel`; on a CPU by `parallel_for`, over one element."""
 
     name = "stf, kernels"
-
-    def __init__(self, graph, devices):
-        super().__init__(graph, devices)
-        self.submit = self.launch if self.on_gpu else self.loop
-
-    def loop(self, first, last, base, iterations):
-        """Submit the tasks of some steps, as loops."""
-        parallel_for = self.context.parallel_for
-        for step in range(first, last):
-            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
-            for column, inputs in enumerate(self.graph.row(step)):
-                accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
-                parallel_for((1,), *accesses, args=(number, column, iterations))(body(len(inputs)))
+    compiles = True
 
 
 class TaskGraph(StfRunner):
@@ -136,9 +134,10 @@ class TaskGraph(StfRunner):
 
 
 class PersistentGraph(TaskGraph):
-    """The same, with one kernel that stays on the device and runs all tasks."""
+    """The same of compiled bodies, launched without Python."""
 
     name = "stf, persistent graph"
+    compiles = True
     graph_options = {"backend": "persistent"}
 
 

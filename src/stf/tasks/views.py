@@ -121,7 +121,7 @@ def view_at(task, replica, writeable, lib):
         return remote_view(task, replica, writeable, lib)
     if on_device:
         return adapters.device_view(replica, lib, engine.place(replica.place).ordinal)
-    if lib is None and task.context is not None and replica.views is not None:
+    if replica.views is not None and (lib == "numpy" or (lib is None and task.context is not None)):
         view = replica.write_array if writeable else replica.read_array
         if view is not None:
             return view

@@ -178,6 +178,7 @@ class DerivedParam(Param):
         names = [operand.name for operand in operands if isinstance(operand, Param)]
         self.operation = operation
         self.operands = operands
+        self.computed: tuple[Any, Any] = (None, None)  # the values of a launch, and a number that these give
         try:
             default = self._compute(None)
         except Exception:
@@ -205,8 +206,14 @@ class DerivedParam(Param):
             raise
 
     def value_in(self, values: dict[str, Any] | None) -> Any:
-        """Return the value in a launch."""
-        return self._compute(values)
+        """Return the value in a launch, which all tasks that take it ask for."""
+        computed = self.computed
+        if values is not None and computed[0] is values:
+            return computed[1]
+        value = self._compute(values)
+        if type(value) is int or type(value) is float:
+            self.computed = values, value
+        return value
 
 
 def is_known_later(value: Any) -> bool:
