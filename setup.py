@@ -174,7 +174,7 @@ def extensions() -> list[Extension]:
     unknown = HOT.difference(map(module_name, pure + drivers))
     if unknown:
         raise SystemExit(f"stf: HOT in setup.py names {sorted(unknown)}, which are no compiled modules")
-    found = [Extension(module_name(p), [str(p)]) for p in pure]
+    found = [Extension(module_name(p), [str(p)], include_dirs=[str(p.parent)]) for p in pure]
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         found += [
             # C++, because the declarations of cuda.bindings are

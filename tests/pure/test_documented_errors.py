@@ -593,6 +593,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
     "Context.task_graph": {
         "TypeError": lambda w: w.ctx.task_graph(3),
+        "ValueError": lambda w: w.ctx.task_graph(backend="fast"),
         "ContextClosedError": lambda w: w.closed.task_graph(),
     },
     "TaskGraph.param": {

@@ -6,11 +6,12 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._port.native import NativeBody, NativeCall, NotNativeError, python_call
 from stf._port.remote_arrays import here
 from stf.kernels.body_arguments import BodySignature
 from stf.kernels.bounds import Explanation
@@ -18,6 +19,7 @@ from stf.kernels.captured import as_known
 from stf.kernels.combining import accumulator
 from stf.kernels.compile.contributions import error_of
 from stf.kernels.loops import CompiledLoop, jitted, kind_of, types_of
+from stf.kernels.native import native_call
 from stf.kernels.nest import ArrayType
 from stf.kernels.plans import LaunchPlan
 from stf.places.partition import Part
@@ -117,44 +119,106 @@ class LoopTask:
 
     def work(self, values: tuple[Any, ...]) -> None:
         """Run, as one piece or in several."""
-        if self.views:
-            pairs = zip(values[: self.arrays], self.views, strict=True)
-            values = (*[as_part_of(array, *view) if view else array for array, view in pairs], *values[self.arrays :])
+        values = self.seen(values)
         if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS and self.explanation is None:
             start = time.perf_counter_ns()
             self.loop.call(*self.bounds, *values, *self.parameters)
             self.loop.cost_ns = (time.perf_counter_ns() - start) / self.size
             return
         arrays, extra = list(values[: self.arrays]), values[self.arrays :]
-        scalars = [target for target in self.targets if arrays[target.position].ndim == 0]
-        copied = [target for target in self.targets if arrays[target.position].ndim > 0]
         if self.targets:
-            self.reduce(arrays, extra, scalars, copied)
+            self.reduce(arrays, extra)
             return
 
         def call(_: int, box: Box) -> None:
             self.call(box, arrays, extra)
 
-        self.run(call, self.pieces())
+        self.run(call, self.pieces(self.port.max_workers()))
 
-    def pieces(self) -> list[Box]:
-        """Return the boxes, cut for the workers."""
+    def native(self, values: tuple[Any, ...], workers: int) -> NativeBody:
+        """Return the steps of a loop that do what a call with these arguments does, on up to so many workers."""
+        if self.explanation is not None:
+            raise NotNativeError("checks its indices")
+        cost_ns = self.size * (self.loop.cost_ns or UNKNOWN_NS)
+        if self.targets:
+            return self.native_reduction(values, cost_ns)
+        pieces = self.pieces(workers)
+        calls = [self.native_call(box, self.seen(values), range(len(values))) for box in pieces]
+        return NativeBody([calls] if calls else [], cost_ns / max(len(calls), 1))
+
+    def native_reduction(self, values: tuple[Any, ...], cost_ns: float) -> NativeBody:
+        """Return the steps that run the blocks, and then combine their results."""
+        values = self.seen(values)
+        arrays = values[: self.arrays]
+        blocks, parts = self.blocks_of(arrays)
+        inputs = [i for i in range(self.arrays) if i not in parts or arrays[i].ndim]
+        results = self.results_of(arrays, parts)
+        calls = []
+        for number, box in enumerate(blocks):
+            own = [parts[i][number] if i in parts else arrays[i] for i in inputs]
+            positions = [-1 if i in parts else i for i in inputs]
+            positions += range(self.arrays, len(values))
+            block = [*results, number] if results else []
+            calls.append(self.native_call(box, (*own, *values[self.arrays :]), positions, block))
+
+        def clear(*_: Any) -> None:
+            for target in self.targets:
+                target.op.fill(parts[target.position])
+
+        def combine_all(*given: Any) -> None:
+            arrays = self.seen(given)
+            for target in self.targets:
+                combine(target, arrays[target.position], parts[target.position])
+
+        stages = [[python_call(clear, values)]] if any(arrays[i].ndim for i in parts) or not calls else []
+        stages += [calls] if calls else []
+        stages.append([python_call(combine_all, values)])
+        return NativeBody(stages, cost_ns / max(len(calls), 1))
+
+    def native_call(
+        self, box: Box, values: tuple[Any, ...], positions: Iterable[int], block: Iterable[Any] = ()
+    ) -> NativeCall:
+        """Return the step that runs the elements of a box; `positions` are where values are among the task's."""
+        around = tuple(bounds(box))
+        where = [*[-1] * len(around), *positions]
+        arguments = (*around, *values, *self.parameters, *block)
+        where += [-1] * (len(arguments) - len(where))
+        return native_call(self.loop.call, arguments, where)
+
+    def seen(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments with arrays as the loop sees them: perhaps as parts of larger ones."""
+        if not self.views:
+            return values
+        pairs = zip(values[: self.arrays], self.views, strict=True)
+        return (*[as_part_of(array, *view) if view else array for array, view in pairs], *values[self.arrays :])
+
+    def pieces(self, workers: int) -> list[Box]:
+        """Return the boxes, cut for so many workers."""
         cost = self.loop.cost_ns or UNKNOWN_NS
-        workers = self.port.max_workers()
         count = min(PIECES_EACH * workers, int(self.size * cost / PIECE_NS))
         return cut(self.boxes, max(count, 1), self.along_first) if workers > 1 else self.boxes
 
-    def reduce(self, arrays: list[Any], extra: tuple[Any, ...], scalars: list[Target], copied: list[Target]) -> None:
-        """Run blocks, each with results of its own, and combine these."""
+    def blocks_of(self, arrays: Sequence[Any]) -> tuple[list[Box], dict[int, Any]]:
+        """Return the boxes of the blocks, and room for their results, by the positions of the reductions."""
+        copied = [target for target in self.targets if arrays[target.position].ndim > 0]
         small, large = min(self.size // BLOCK, MAX_BLOCKS), min(self.size // LARGE_BLOCK, MAX_LARGE_BLOCKS)
         count = max(small, large, 1)
         for target in copied:
             least = max(BLOCK, 4 * arrays[target.position].size)
             count = min(count, MAX_COPIES, max(self.size // least, 1))
         blocks = cut(self.boxes, count, self.along_first)
-        parts = {t.position: parts_of(t, arrays[t.position], max(len(blocks), 1)) for t in self.targets}
-        inputs = [i for i in range(len(arrays)) if i not in {t.position for t in scalars}]
-        results = [item for t in scalars for item in (parts[t.position][0], parts[t.position])]  # which is neutral now
+        return blocks, {t.position: parts_of(t, arrays[t.position], max(len(blocks), 1)) for t in self.targets}
+
+    def results_of(self, arrays: Sequence[Any], parts: dict[int, Any]) -> list[Any]:
+        """Return what a block gets for the scalars that it reduces into: a neutral number, and room, for each."""
+        scalars = [target.position for target in self.targets if arrays[target.position].ndim == 0]
+        return [item for position in scalars for item in (parts[position][0], parts[position])]
+
+    def reduce(self, arrays: list[Any], extra: tuple[Any, ...]) -> None:
+        """Run blocks, each with results of its own, and combine these."""
+        blocks, parts = self.blocks_of(arrays)
+        inputs = [i for i in range(len(arrays)) if i not in parts or arrays[i].ndim]
+        results = self.results_of(arrays, parts)  # the room is neutral now
 
         def call(number: int, box: Box) -> None:
             own = [parts[i][number] if i in parts else arrays[i] for i in inputs]

@@ -6,6 +6,7 @@ import contextlib
 
 import cython
 
+from stf._port.native import NotNativeError
 from stf._port.remote_arrays import REMOTE_GPU, here
 from stf.errors import PlaceError
 from stf.interop import adapters
@@ -17,6 +18,7 @@ from stf.values.params import Param
 from stf.values.parts import Parts, replaced_in
 
 tensors_made: list = adapters.tensors_made
+NATIVE = {}  # by function: its steps in a loop, ``(args, workers)``
 
 
 @cython.no_gc
@@ -114,6 +116,24 @@ class Body(QueuedBody):
         rest = (self.args, self.written, self.kinds, self.late, self.owes, self.ignores, self.to_fill, self.around)
         on_gpu: cython.bint = cython.cast("Engine", self.engine).place(self.task.where).kind == REMOTE_GPU
         return self.fn, run_on_gpu if on_gpu else run_there, rest
+
+    def native(self, workers):
+        """Return the steps of a loop that do the same; a body of stf's own says which."""
+        own = getattr(self.fn, "native", None) or NATIVE.get(self.fn)
+        if own is None:
+            raise NotNativeError(f"calls the Python function '{getattr(self.fn, '__name__', self.fn)}'")
+        plain: cython.bint = self.late is None and self.kinds is None and self.results is None
+        if not plain or self.to_fill is not None or self.check is not None or self.looks is not None:
+            raise NotNativeError("gets or returns more than arrays and numbers")
+        if self.argument_sources is None:
+            raise NotNativeError("asks for its task")
+        return own(self.arguments_in(None, None), workers)
+
+    def varying(self):
+        return self.args, self.argument_sources
+
+    def arguments_in(self, values, rebinding):
+        return cython.cast(Body, self.again(values, rebinding)).args
 
     def again(self, values, rebinding):
         """Return the same body for one launch of a recording: with the parameters of that, and perhaps other data."""

@@ -1,0 +1,350 @@
+"""Loops: a recording whose bodies are all compiled code, run by the driver's workers without Python.
+
+A launch that is played costs an event, a queue and a call of Python for each task, which is 2 to 16 µs. Here it costs
+one body on the host, which runs planned queues of steps (`_drivers.loops`)::
+
+    recording ──flattened──▶ steps ──planned, checked──▶ queues, a table of arguments ──each launch──▶ run
+                  │ a task has no native body: `reasons` say which, and it is played
+
+What is nested is flattened into the same steps: graphs in graphs, and repetitions of few steps. A launch with other
+numbers, or other data, writes the slots of the table that depend on these before it runs. The table belongs to one
+launch at a time. Launches with other data may run beside each other, so each takes an idle loop, or makes one.
+
+It is one body to the engine: ordered, skipped and failed as one. Compiled bodies can raise; then what is left is left
+out, and the body is called once more, as it is when it is played, for its error. What somebody watches (observers,
+``STF_VALIDATE``, hostile orders) is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from stf._port.native import NativeBody, NativeCall, NotNativeError, NotThisTimeError, copies
+from stf._recording.graph_calls import LoopCall
+from stf._recording.playback import Binding
+from stf._recording.schedules import check, planned, with_waits
+
+MOST_REASONS = 8  # that are looked for
+UNROLLED = 4096  # steps of a repetition inside of a recording
+COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
+NOTHING: tuple[Any, ...] = ()
+
+
+class Part(NamedTuple):
+    """What a node does that may vary: a body, how its values come from those of the launch, and its steps."""
+
+    body: Any
+    binding: Any
+    calls: list[tuple[int, NativeCall]]  # with the first slot of each
+
+
+class Varying(NamedTuple):
+    """A word that depends on a parameter, whose values come from those of a launch by `binding`; and its slots."""
+
+    parameter: Any
+    binding: Any
+    packed: Callable[[Any], int]
+    slots: list[int]
+
+
+class Steps:
+    """The steps of a recording, for `planned` and for a loop."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.needs: list[list[int]] = []
+        self.costs: list[float] = []
+        self.accesses: list[Sequence[tuple[int, bool]]] = []
+        self.bodies: list[tuple[Any, int]] = []  # function and first slot
+        self.table: list[int] = []
+        self.parts: list[Part] = []
+        self.owners: list[int] = []  # of each step: its part; -1 for none
+        self.moves: list[tuple[int, Any]] = []  # slots with addresses in the memory of replicas
+        self.reasons: list[str] = []
+
+    def add(self, program: Any, before: list[int], binding: Any) -> list[int]:
+        """Add the nodes of a program after some steps; return the steps after which it is done."""
+        ends: list[list[int]] = []
+        followed = set()
+        contents: Any = program.contents()
+        for number, (_, operations) in enumerate(contents):
+            needs = program.needs_of(number)
+            followed.update(needs)
+            last = list(dict.fromkeys([end for need in needs for end in ends[need]])) if needs else before
+            for operation in operations:
+                try:
+                    last = self.add_operation(operation[0], operation[1], last, binding)
+                except NotNativeError as error:
+                    self.refuse(operation, str(error))
+            ends.append(last)
+            if len(self.reasons) >= MOST_REASONS:
+                break
+        found = [end for number, node in enumerate(ends) if number not in followed for end in node]
+        return self.joined(list(dict.fromkeys(found or before)))
+
+    def refuse(self, operation: Any, reason: str) -> None:
+        """Note why a node has no native body."""
+        body: Any = operation[1][0] if operation[1] else None
+        label = f"task {body.label} ({body.site}) " if operation[0] == "call" and hasattr(body, "label") else ""
+        self.reasons.append(f"{label}{reason}")
+
+    def add_operation(self, name: str, what: Sequence[Any], before: list[int], binding: Any) -> list[int]:
+        """Add one operation of a node after some steps; return the steps after which it is done."""
+        if name == "keep":
+            return before
+        if name == "copy":
+            target, source = of_real(what[0]), of_real(what[1])
+            accesses = [(id(target), True), (id(source), False)]
+            return self.add_body(copies(target, source, COPY_NS), None, binding, accesses, before, (target, source))
+        if name == "call":
+            body = what[0]
+            if not hasattr(body, "native"):
+                raise NotNativeError("it calls Python on the host")
+            native = body.native(self.workers)
+            accesses = [(id(of_real(source[1])), bool(source[2])) for source in body.varying()[1]]
+            return self.add_body(native, body, binding, accesses, before)
+        if name == "run":
+            return self.add_nested(what, before, binding)
+        raise NotNativeError(f"it has what is for a GPU ({name})")
+
+    def add_nested(self, what: Sequence[Any], before: list[int], binding: Any) -> list[int]:
+        """Add what is nested."""
+        routine, given, outcome = what[0], what[1], what[2]
+        inner = binding if given is None else Binding(given, binding)
+        if outcome is not None:
+            raise NotNativeError(f"it has {routine.description}, which says itself how it went")
+        if hasattr(routine, "program"):
+            return self.add(routine.program, before, inner)
+        body: Any = getattr(routine, "body", None)
+        count = getattr(routine, "count", None)
+        if count is None or not hasattr(body, "program") or count * body.program.count > UNROLLED:
+            raise NotNativeError(f"it has {routine.description} in it, which the host drives")
+        for _ in range(count):
+            if not self.reasons:
+                before = self.add(body.program, before, inner)
+        return before
+
+    def add_body(
+        self,
+        native: NativeBody,
+        body: Any,
+        binding: Any,
+        accesses: Sequence[tuple[int, bool]],
+        before: list[int],
+        replicas: Sequence[Any] = (),
+    ) -> list[int]:
+        """Add the steps of a body; `replicas` are the memory of a copy."""
+        part = Part(body, binding, [])
+        self.parts.append(part)
+        for stage in native.stages:
+            found = []
+            for call in stage:
+                slot = len(self.table)
+                self.table += call.slots
+                part.calls.append((slot, call))
+                self.moves += [
+                    (slot + address.slot, replicas[address.argument]) for address in call.addresses if replicas
+                ]
+                found.append(self.add_step(before, native.cost_ns, accesses, (call.body, slot), len(self.parts) - 1))
+            before = self.joined(found)
+        if body is not None:
+            self.note_moves(part)
+        return before
+
+    def note_moves(self, part: Part) -> None:
+        """Note which slots have addresses of the arrays of a body."""
+        replica_of = {source[0]: of_real(source[1]) for source in part.body.varying()[1]}
+        for slot, call in part.calls:
+            for address in call.addresses:
+                if address.argument in replica_of:
+                    self.moves.append((slot + address.slot, replica_of[address.argument]))
+
+    def joined(self, steps: list[int]) -> list[int]:
+        """Return one step in place of several that are to be waited for."""
+        if len(steps) <= 1:
+            return steps
+        return [self.add_step(steps, 1.0, NOTHING, (None, 0), -1)]
+
+    def add_step(self, needs: list[int], cost: float, accesses: Any, body: Any, owner: int) -> int:
+        self.needs.append(list(needs))
+        self.costs.append(cost)
+        self.accesses.append(accesses)
+        self.bodies.append(body)
+        self.owners.append(owner)
+        return len(self.needs) - 1
+
+
+class Plan:
+    """The queues of a recording, and a loop that runs them."""
+
+    def __init__(self, steps: Steps, role: Any) -> None:
+        order = planned(steps.needs, steps.costs, steps.workers)
+        queues = with_waits(steps.needs, order)
+        check(steps.needs, steps.accesses, queues)
+        self.steps = steps
+        self.count = len(queues)
+        self.order = [step for queue in order for step in queue]
+        self.waits = sum(len(step.waits) for queue in queues for step in queue)
+        kept = [call.step for part in steps.parts for _, call in part.calls if call.step is not None]
+        given = [[(*steps.bodies[step.number], step.waits, step.done) for step in queue] for queue in queues]
+        self.loop = role.make(given, steps.table, (kept, steps))
+        self.last: Any = None  # what its table was written for last
+        self.is_moved = False
+        self.numbers = numbers_of(steps.parts)
+        self.called = [part for part in steps.parts if part.body is not None and has_step(part)]
+
+    def prepare(self, words: list[int], values: Any, rebinding: Any) -> None:
+        """Write what of the table depends on a launch; no other one uses it."""
+        put = self.loop.put
+        moves = rebinding is not None or self.is_moved
+        if words != self.last:
+            for number, word in zip(self.numbers, words, strict=True):
+                for slot in number.slots:
+                    put(slot, word)
+            self.last = words
+        if moves:
+            for slot, replica in self.steps.moves:
+                other = replica if rebinding is None else rebinding.replica_for(replica)
+                put(slot, self.steps.table[slot] - replica.address + other.address)
+            self.is_moved = rebinding is not None
+        for part in self.called:
+            if moves or any(hasattr(type(value), "value_in") for value in part.body.varying()[0]):
+                given = part.body.arguments_in(values if part.binding is None else part.binding(values), rebinding)
+                for _, call in part.calls:
+                    if call.step is not None:
+                        call.step.args = given
+
+
+class Loops:
+    """The loops of one recording: idle ones, and why there are none."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.idle: list[Plan] = []
+        self.first: Plan | None = None
+
+    def made(self, thing: Any, port: Any) -> Plan | None:
+        """Return a new loop; None if there is none."""
+        steps = Steps(port.max_workers())
+        thing.add_steps(steps)
+        self.reasons = steps.reasons or ([] if steps.needs else ["there is nothing to do"])
+        if self.reasons:
+            return None
+        return Plan(steps, port.loops)
+
+    def take(self, thing: Any, port: Any) -> Plan | None:
+        """Return an idle loop, or a new one; None if there is none."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self.made(thing, port)
+
+    def words(self, values: Any) -> list[int]:
+        """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
+        assert self.first is not None
+        return [
+            number.packed(number.parameter.value_in(values if number.binding is None else number.binding(values)))
+            for number in self.first.numbers
+        ]
+
+    def describe(self) -> list[str]:
+        """Return what to tell of it, in lines."""
+        if self.reasons:
+            return [f"no persistent loop: {reason}" for reason in dict.fromkeys(self.reasons)]
+        if self.first is None:
+            return []
+        return [
+            f"a persistent loop: {len(self.first.order)} steps, {self.first.count} queues, {self.first.waits} waits"
+        ]
+
+
+class Run:
+    """One launch of a loop, as a worker does it."""
+
+    def __init__(self, loops: Loops, thing: Any, frame: Any, words: list[int]) -> None:
+        self.loops, self.thing, self.words = loops, thing, words
+        self.port, self.values, self.rebinding = frame.port, frame.values, frame.launch.rebinding
+
+    def __call__(self) -> Any:
+        """Run it; return the body that failed, with its values, or None."""
+        plan = self.loops.take(self.thing, self.port)
+        assert plan is not None
+        plan.prepare(self.words, self.values, self.rebinding)
+        launch = plan.loop.open()
+        if plan.count > 1:
+            self.port.share(Helper(plan.loop, launch), plan.count - 1)
+        failed = plan.loop.lead(*self.thing.rounds())
+        self.loops.idle.append(plan)
+        if failed < 0:
+            return None
+        part = plan.steps.parts[plan.steps.owners[plan.order[failed]]]
+        return part.body, self.values if part.binding is None else part.binding(self.values)
+
+
+class Helper:
+    """What an idle worker calls to help with a launch."""
+
+    def __init__(self, loop: Any, launch: int) -> None:
+        self.loop = loop
+        self.launch = launch
+
+    def __call__(self) -> None:
+        self.loop.help(self.launch)
+
+
+def launch(frame: Any, thing: Any) -> bool:
+    """Launch a recording, or a routine, as a loop; return False if it is to be played."""
+    loops = thing.loops
+    if loops is None or loops.reasons:
+        return False
+    engine, port = frame.engine, frame.port
+    if port.loops is None:
+        loops.reasons = ["its place has no loops of compiled bodies"]
+        return False
+    if frame.unread or engine.observer is not None or engine.watches:
+        return False
+    if loops.first is None:
+        loops.first = loops.take(thing, port)
+        if loops.first is None:
+            return False
+        loops.idle.append(loops.first)
+    try:
+        words = loops.words(frame.values)
+    except NotThisTimeError:
+        return False
+    frame.put_loop(LoopCall(frame.launch, Run(loops, thing, frame, words)))
+    return True
+
+
+def loops_by_default() -> Loops | None:
+    """Return the loops of a recording whose user asks for nothing; None if it has none."""
+    return Loops() if by_default else None
+
+
+by_default = False
+
+
+def numbers_of(parts: list[Part]) -> list[Varying]:
+    """Return what of the slots depends on parameters."""
+    found: dict[tuple[int, ...], Varying] = {}
+    for part in parts:
+        arguments = NOTHING if part.body is None else part.body.varying()[0]
+        for slot, call in part.calls:
+            for number in call.numbers:
+                value = arguments[number.argument]
+                if hasattr(type(value), "value_in"):
+                    key = id(value), id(part.binding), id(number.packed)
+                    known = found.setdefault(key, Varying(value, part.binding, number.packed, []))
+                    known.slots.append(slot + number.slot)
+    return list(found.values())
+
+
+def has_step(part: Part) -> bool:
+    """Return whether some of it is called with the GIL."""
+    return any(call.step is not None for _, call in part.calls)
+
+
+def of_real(replica: Any) -> Any:
+    """Return a replica that is no shadow."""
+    return replica if replica.real is None else replica.real

@@ -1,0 +1,385 @@
+"""Graphs that are loops of compiled bodies: the values are those of the tasks, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stf
+from stf._recording import schedules
+
+pytest.importorskip("numba")
+
+WORKERS = 3
+
+
+@pytest.fixture(autouse=True)
+def several_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small graphs have several queues, too."""
+    monkeypatch.setattr(schedules, "WAKE_NS", 0.0)
+    monkeypatch.setattr(schedules, "HOP_NS", 0.0)
+
+
+@pytest.fixture
+def ctx() -> Iterator[Any]:
+    with stf.context(devices="cpu", workers=WORKERS) as ctx:
+        yield ctx
+
+
+def is_loop(graph: Any) -> bool:
+    return "a persistent loop" in graph.explain()
+
+
+def test_launches_give_what_the_tasks_give(ctx: Any) -> None:
+    n = 50
+    x, y, z = (ctx.logical_data(np.full(n, float(k))) for k in range(3))
+    g = ctx.task_graph("steps", backend="persistent")
+    with g:
+        for _ in range(7):
+
+            @ctx.parallel_for(x.shape, x.rw(), y.read())
+            def add(i, x, y):
+                x[i] += y[i] + i
+
+            @ctx.parallel_for(x.shape, z.rw(), y.read())
+            def scale(i, z, y):
+                z[i] = 0.5 * z[i] + y[i]
+
+            @ctx.parallel_for(x.shape, x.read(), z.read(), y.rw())
+            def join(i, x, z, y):
+                y[i] = 0.25 * (x[i] + z[n - 1 - i]) / (1 + y[i])
+
+    for _ in range(5):
+        g.launch()
+    assert is_loop(g), g.explain()
+    a, b, c = (np.full(n, float(k)) for k in range(3))
+    for _ in range(35):
+        a += b + np.arange(n)
+        c = 0.5 * c + b
+        b = 0.25 * (a + c[::-1]) / (1 + b)
+    for data, wanted in zip((x, y, z), (a, b, c), strict=True):
+        assert data.numpy() == pytest.approx(wanted, rel=1e-12)
+
+
+def test_several_queues_wait_for_each_other(ctx: Any) -> None:
+    """Wide and deep: each column is a chain, and every fifth step all columns look at each other."""
+    width, depth = 8, 40
+
+    def neighbour(row: int, k: int) -> int:
+        return (k + 1) % width if row % 5 == 0 else k ^ 1
+
+    columns = [ctx.logical_data(np.full(4, float(k))) for k in range(width)]
+    g = ctx.task_graph(backend="persistent")
+
+    def step(own: Any, other: Any) -> None:
+        @ctx.parallel_for(own.shape, own.rw(), other.read())
+        def mix(i, x, y):
+            x[i] = 0.5 * x[i] + 0.25 * y[i] + 1.0
+
+    with g:
+        for row in range(depth):
+            for k in range(width):
+                step(columns[k], columns[neighbour(row, k)])
+    wanted = [np.full(4, float(k)) for k in range(width)]
+    for _ in range(30):
+        g.launch()
+        for row in range(depth):
+            for k in range(width):
+                wanted[k] = 0.5 * wanted[k] + 0.25 * wanted[neighbour(row, k)] + 1.0
+    text = g.explain()
+    assert is_loop(g), text
+    assert f"{WORKERS} queues" in text
+    for data, value in zip(columns, wanted, strict=True):
+        assert np.array_equal(data.numpy(), value)
+
+
+@pytest.mark.parametrize("backend", ["auto", "persistent", "graph", "play"])
+def test_parameters_of_each_launch(ctx: Any, backend: str) -> None:
+    x = ctx.logical_data_zeros(8)
+    counts = ctx.logical_data(np.zeros(8, np.int32))
+    g = ctx.task_graph(backend=backend)
+    a, n, first = g.param("a", 1.5), g.param("n", 2), g.param("first", 0.0)
+    with g:
+        ctx.fill(x, first)
+
+        @ctx.parallel_for(x.shape, x.rw(), counts.rw(), args=(a, n, 2 * a))
+        def add(i, x, c, a, n, twice):
+            x[i] += a + 10 * twice
+            c[i] += n
+
+    g.launch()
+    assert np.all(x.numpy() == 31.5)
+    g.launch(a=2.0, n=5)
+    assert np.all(x.numpy() == 42.0)
+    assert np.all(counts.numpy() == 7)
+    g.launch(first=-1.0)
+    assert np.all(x.numpy() == 30.5)
+    assert np.all(counts.numpy() == 9)
+    assert is_loop(g) == (backend == "persistent")
+
+
+def test_a_value_of_another_type_is_played(ctx: Any) -> None:
+    x = ctx.logical_data_zeros(4)
+    g = ctx.task_graph(backend="persistent")
+    a = g.param("a", 1)
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw(), args=(a,))
+        def add(i, x, a):
+            x[i] += a
+
+    g.launch(a=2)
+    g.launch(a=0.5)
+    g.launch(a=3)
+    assert np.all(x.numpy() == 5.5)
+
+
+def test_launches_with_other_data(ctx: Any) -> None:
+    x, y, s = ctx.logical_data_zeros(6), ctx.logical_data(np.ones(6)), ctx.logical_data_zeros(())
+    z = ctx.logical_data(np.full(6, 2.0))
+    g = ctx.task_graph(backend="persistent")
+    a = g.param("a", 1.0)
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw(), args=(a,))
+        def add(i, x, a):
+            x[i] += a * (i + 1)
+
+        total = ctx.parallel_for(x.shape, x.read(), s.reduce(stf.reducer.sum))
+        total(lambda i, x: x[i])
+
+    g.launch()
+    g.launch({x: y}, a=2.0)
+    assert ctx.wait(s) == 6 + 42
+    g.launch({x: z})
+    g.launch()
+    assert ctx.wait(s) == 42.0
+    assert np.all(x.numpy() == 2.0 * np.arange(1, 7))
+    assert np.all(y.numpy() == 1 + 2.0 * np.arange(1, 7))
+    assert np.all(z.numpy() == 2 + 1.0 * np.arange(1, 7))
+    assert is_loop(g)
+
+
+def test_launches_with_other_data_beside_each_other(ctx: Any) -> None:
+    data = [ctx.logical_data(np.full(100, float(k))) for k in range(12)]
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        for _ in range(20):
+
+            @ctx.parallel_for(data[0].shape, data[0].rw())
+            def add(i, x):
+                x[i] += 1
+
+    for _ in range(10):
+        for other in data:
+            g.launch({data[0]: other})
+    for k, other in enumerate(data):
+        assert np.all(other.numpy() == k + 200)
+
+
+def test_fills_copies_and_reductions(ctx: Any) -> None:
+    x, y = ctx.logical_data(np.arange(200_000.0)), ctx.logical_data_zeros(200_000)
+    s, count = ctx.logical_data_zeros(()), ctx.logical_data(np.zeros((), np.int64))
+    bins = ctx.logical_data_zeros(4)
+    small, wide = ctx.logical_data(np.zeros((3, 5), np.complex128)), ctx.logical_data(np.ones((3, 5), np.complex128))
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        ctx.copy(x, y)
+        ctx.parallel_for(x.shape, y.read(), s.reduce(stf.reducer.sum))(lambda i, y: y[i])
+        ctx.parallel_for(x.shape, y.read(), count.reduce(stf.reducer.sum, accumulate=True))(lambda i, y: 1)
+
+        @ctx.parallel_for(x.shape, y.read(), bins.reduce(stf.reducer.sum))
+        def histogram(i, y, bins):
+            bins[i % 4] += 1.0
+
+        ctx.fill(small, 2 + 3j)
+        ctx.copy(small, wide)
+
+    for k in range(3):
+        g.launch()
+        assert ctx.wait(s) == 200_000 * 199_999 / 2
+        assert ctx.wait(count) == 200_000 * (k + 1)
+        assert np.all(bins.numpy() == 50_000)
+        assert np.all(wide.numpy() == 2 + 3j)
+    assert is_loop(g), g.explain()
+
+
+def test_reductions_have_the_bits_of_played_ones() -> None:
+    values = np.random.default_rng(1).normal(size=300_001)
+    found = []
+    for backend in ("play", "persistent"):
+        with stf.context(devices="cpu", workers=WORKERS) as ctx:
+            x, s = ctx.logical_data(values), ctx.logical_data_zeros(())
+            g = ctx.task_graph(backend=backend)
+            with g:
+                ctx.parallel_for(x.shape, x.read(), s.reduce(stf.reducer.sum))(lambda i, x: x[i] * 1.1)
+            for _ in range(3):
+                g.launch()
+            found.append(float(ctx.wait(s)).hex())
+    assert found[0] == found[1]
+
+
+def test_arrays_with_gaps_and_other_orders(ctx: Any) -> None:
+    whole = np.zeros((6, 8))
+    x = ctx.logical_data(whole[1:5, ::2])
+    y = ctx.logical_data(np.asfortranarray(np.ones((4, 4))))
+    z = ctx.logical_data(np.zeros((4, 4), np.float32))
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw(), y.read(), z.write())
+        def add(i, j, x, y, z):
+            x[i, j] += y[i, j] + 10 * i + j
+            z[i, j] = x[i, j]
+
+        ctx.copy(x, y)
+
+    g.launch()
+    g.launch()
+    base = np.add.outer(10 * np.arange(4), np.arange(4))
+    assert np.array_equal(x.numpy(), 2 * (base + 1) + base)
+    assert np.array_equal(y.numpy(), x.numpy())
+    assert np.array_equal(z.numpy(), x.numpy().astype(np.float32))
+    assert is_loop(g), g.explain()
+
+
+def test_emulated_devices_have_copies_between_them() -> None:
+    with stf.context(devices="cpu:2", workers=WORKERS) as ctx:
+        x, y = ctx.logical_data(np.arange(10.0)), ctx.logical_data_zeros(10)
+        g = ctx.task_graph(backend="persistent")
+        with g:
+            for k in range(4):
+
+                @ctx.parallel_for(stf.exec_place.device(k % 2), x.shape, x.read(), y.rw())
+                def add(i, x, y):
+                    y[i] += x[i] + 1
+
+        for _ in range(3):
+            g.launch()
+        assert np.array_equal(y.numpy(), 12 * (np.arange(10.0) + 1))
+        assert is_loop(g), g.explain()
+
+
+def test_what_prevents_a_loop_is_said(ctx: Any) -> None:
+    x = ctx.logical_data_zeros(3)
+    g = ctx.task_graph("mixed", backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw(), name="first")
+        def first(i, x):
+            x[i] += 1
+
+        ctx.task(x.rw(), name="second")(lambda x: x + 1)
+    g.launch()
+    g.launch()
+    assert np.all(x.numpy() == 4)
+    text = g.explain()
+    assert "no persistent loop: task 'second'" in text, text
+    assert "first" not in text
+
+
+def test_a_body_that_raises_fails_the_launch(ctx: Any) -> None:
+    x, y = ctx.logical_data_zeros(4), ctx.logical_data_zeros(4)
+    g = ctx.task_graph(backend="persistent")
+    limit = g.param("limit", 10.0)
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw(), args=(limit,))
+        def add(i, x, limit):
+            if x[i] >= limit:
+                raise ValueError("too much")
+            x[i] += 1
+
+        @ctx.parallel_for(x.shape, x.read(), y.write())
+        def copy(i, x, y):
+            y[i] = x[i]
+
+    g.launch()
+    assert np.all(y.numpy() == 1)
+    assert is_loop(g)
+    g.launch(limit=1.0)
+    with pytest.raises(stf.TaskFailedError) as caught:
+        y.numpy()
+    assert "too much" in str(caught.value) + str(caught.value.__cause__)
+
+
+def test_a_launch_on_poisoned_data_is_skipped(ctx: Any) -> None:
+    x, y = ctx.logical_data_zeros(4), ctx.logical_data_zeros(4)
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.read(), y.write())
+        def copy(i, x, y):
+            y[i] = x[i] + 1
+
+    g.launch()
+
+    def fail(x: Any) -> None:
+        raise ZeroDivisionError("first")
+
+    ctx.task(x.rw(), name="bad")(fail)
+    g.launch()
+    with pytest.raises(stf.TaskFailedError, match="bad"):
+        ctx.wait(y)
+
+
+def test_what_is_watched_is_played() -> None:
+    with stf.context(devices="cpu", observe=True) as ctx:
+        x = ctx.logical_data_zeros(3)
+        g = ctx.task_graph(backend="persistent")
+        with g:
+
+            @ctx.parallel_for(x.shape, x.rw())
+            def add(i, x):
+                x[i] += 1
+
+        g.launch()
+        assert np.all(x.numpy() == 1)
+        assert not is_loop(g)
+
+
+def test_graphs_in_graphs(ctx: Any) -> None:
+    x = ctx.logical_data_zeros(5)
+    inner, outer = ctx.task_graph("inner", backend="persistent"), ctx.task_graph("outer", backend="persistent")
+    a, b = inner.param("a", 1.0), outer.param("b", 2.0)
+    with inner:
+
+        @ctx.parallel_for(x.shape, x.rw(), args=(a,))
+        def add(i, x, a):
+            x[i] = 2 * x[i] + a
+
+    with outer:
+        inner.launch()
+        inner.launch(a=b)
+        inner.launch(a=3 * b)
+    wanted = 0.0
+    for value in (2.0, 5.0, 7.0):
+        outer.launch(b=value)
+        for step in (1.0, value, 3 * value):
+            wanted = 2 * wanted + step
+    assert np.all(x.numpy() == wanted)
+    assert is_loop(outer), outer.explain()
+
+
+def test_a_graph_that_is_closed_ends_its_launches(ctx: Any) -> None:
+    x = ctx.logical_data_zeros(1000)
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        for _ in range(50):
+
+            @ctx.parallel_for(x.shape, x.rw())
+            def add(i, x):
+                x[i] += 1
+
+    for _ in range(20):
+        g.launch()
+    g.close()
+    assert np.all(x.numpy() == 1000)
+
+
+def test_there_is_no_other_backend(ctx: Any) -> None:
+    with pytest.raises(ValueError, match="backend='fast'"):
+        ctx.task_graph(backend="fast")
