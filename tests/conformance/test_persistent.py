@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stf
-from stf._recording import schedules
+from stf._recording import persistent, schedules
 
 pytest.importorskip("numba")
 
@@ -383,3 +383,140 @@ def test_a_graph_that_is_closed_ends_its_launches(ctx: Any) -> None:
 def test_there_is_no_other_backend(ctx: Any) -> None:
     with pytest.raises(ValueError, match="backend='fast'"):
         ctx.task_graph(backend="fast")
+
+
+@pytest.fixture
+def by_default(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let all that can be loops be loops; the launches of these are listed."""
+    made: list[Any] = []
+    launch = persistent.launch
+
+    def noted(frame: Any, thing: Any) -> Any:
+        run = launch(frame, thing)
+        made.extend([] if run is None else [type(thing).__name__])
+        return run
+
+    monkeypatch.setattr(persistent, "by_default", True)
+    monkeypatch.setattr(persistent, "launch", noted)
+    return made
+
+
+def test_a_repetition_is_one_loop(ctx: Any, by_default: list[Any]) -> None:
+    x, y = ctx.logical_data_zeros(5), ctx.logical_data(np.ones(5))
+    with ctx.repeat(700):
+
+        @ctx.parallel_for(x.shape, x.rw(), y.read())
+        def add(i, x, y):
+            x[i] += y[i]
+
+        ctx.copy(x, y)
+        ctx.fill(y, 2.0)
+
+    assert np.all(x.numpy() == 1 + 699 * 2.0)
+    assert by_default == ["Repeat"]
+
+
+@pytest.mark.parametrize("limit", [None, 1, 7, 300])
+def test_a_loop_with_a_condition_decides_itself(ctx: Any, by_default: list[Any], limit: int | None) -> None:
+    s, x = ctx.logical_data(np.array(0.0)), ctx.logical_data_zeros(3)
+    with ctx.while_loop(s < 400, max_iterations=limit) as loop:
+
+        @ctx.parallel_for(x.shape, x.rw())
+        def add(i, x):
+            x[i] += i
+
+        s.assign(s + 1)
+
+    wanted = 400 if limit is None else limit
+    assert loop.iterations == wanted
+    assert ctx.wait(s) == wanted
+    assert np.array_equal(x.numpy(), wanted * np.arange(3.0))
+    assert by_default == ["Recording", "While"]
+
+
+def test_a_loop_whose_condition_does_not_hold_does_nothing(ctx: Any, by_default: list[Any]) -> None:
+    s = ctx.logical_data(np.array(5.0))
+    with ctx.while_loop(s < 4) as loop:
+        s.assign(s + 1)
+    assert loop.iterations == 0
+    assert ctx.wait(s) == 5.0
+    assert by_default == ["Recording"]
+
+
+@pytest.mark.parametrize("limit", [None, 1, 3])
+def test_a_loop_that_tests_at_its_end(ctx: Any, by_default: list[Any], limit: int | None) -> None:
+    s = ctx.logical_data(np.array(10.0))
+    with ctx.while_loop(max_iterations=limit) as loop:
+        s.assign(s * 0.5)
+        loop.continue_while(s > 1)
+    wanted = 4 if limit is None else limit
+    assert loop.iterations == wanted
+    assert ctx.wait(s) == 10.0 / 2**wanted
+    assert by_default == ["While"]
+
+
+def test_loops_in_a_graph(ctx: Any) -> None:
+    s, x = ctx.logical_data(np.array(0.0)), ctx.logical_data_zeros(3)
+    g = ctx.task_graph(backend="persistent")
+    start = g.param("start", 0.0)
+    with g:
+        ctx.fill(s, start)
+        with ctx.repeat(3):
+            s.assign(s + 1)
+        with ctx.while_loop(s < 10) as loop:
+
+            @ctx.parallel_for(x.shape, x.rw(), s.read())
+            def add(i, x, s):
+                x[i] += s
+
+            s.assign(s + 1)
+
+    total = 0
+    for k in (0, 5, 9):
+        g.launch(start=float(k))
+        total += sum(range(k + 3, 10))
+        assert ctx.wait(s) == max(10, k + 3)
+        assert np.all(x.numpy() == total)
+        assert loop.iterations == max(7 - k, 0)
+
+
+def test_small_repetitions_are_steps_of_the_graph_around(ctx: Any) -> None:
+    x = ctx.logical_data_zeros(3)
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        ctx.fill(x, 1.0)
+        with ctx.repeat(4):
+
+            @ctx.parallel_for(x.shape, x.rw())
+            def twice(i, x):
+                x[i] *= 2
+
+    for _ in range(3):
+        g.launch()
+        assert np.all(x.numpy() == 16)
+    assert "5 steps" in g.explain()
+
+
+def test_a_replayed_function_is_a_loop(ctx: Any) -> None:
+    x, y = ctx.logical_data_zeros(6), ctx.logical_data(np.ones(6))
+
+    @stf.replay(backend="persistent")
+    def steps(x: Any, y: Any, rate: float) -> None:
+        for _ in range(3):
+
+            @ctx.parallel_for(x.shape, x.rw(), y.read(), args=(rate,))
+            def add(i, x, y, rate):
+                x[i] += rate * y[i]
+
+            ctx.fill(y, rate)
+
+    wanted, last = 0.0, 1.0
+    for k in range(12):
+        rate = 1.0 + k / 8
+        steps(x, y, rate)
+        for _ in range(3):
+            wanted, last = wanted + rate * last, rate
+    assert np.all(x.numpy() == wanted)
+    assert "a persistent loop: 6 steps" in steps.explain()
+    with pytest.raises(ValueError, match="backend='none'"):
+        stf.replay(lambda x: None, backend="none")

@@ -587,6 +587,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "ContextClosedError": lambda w: stf.algorithm(annotated_twice)(w.late),
     },
     "replay": {
+        "ValueError": lambda w: stf.replay(annotated_twice, backend="fast"),
         "TypeError": lambda w: stf.replay(3),
         "TaskStateError": lambda w: replayed(w, w.x.numpy, w.x),
         "ContextClosedError": lambda w: stf.replay(annotated_twice)(w.late),

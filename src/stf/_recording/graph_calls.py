@@ -171,12 +171,10 @@ class LoopCall:
         launch: Launch = self.launch
         host_waits.running_bodies += 1
         try:
-            if launch.failed() is None and launch.engine.cancelled is None:
+            if launch.engine.cancelled is not None:
+                self.call_off()
+            elif launch.failed() is None:
                 self.note(self.run())
-            elif launch.engine.cancelled is not None:
-                failure = Cancellation.of(launch.task)
-                launch.engine.cancelled.append(failure)
-                launch.note(failure)
         except BaseException as error:
             failure = Failure.of(launch.task, error)
             launch.note(failure)
@@ -186,13 +184,22 @@ class LoopCall:
             launch.engine.ran += 1
 
     def note(self, failed):
-        """Let the body that failed say how."""
+        """Let the body that failed say how; with True, say that the context was cancelled."""
         if failed is None:
             return
+        if failed is True:
+            return self.call_off()
         launch: Launch = self.launch
         body: QueuedBody = failed[0]
         if launch.attempt(body.again(failed[1], launch.rebinding)) is None:
             raise RuntimeError(f"a compiled body of task {body.label} failed, and did not fail again")
+
+    def call_off(self):
+        """Say that it is not done, or no further, since the context was cancelled."""
+        launch: Launch = self.launch
+        failure = Cancellation.of(launch.task)
+        launch.engine.cancelled.append(failure)
+        launch.note(failure)
 
 
 class CarriedLaunch:

@@ -17,6 +17,7 @@ out, and the body is called once more, as it is when it is played, for its error
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from stf._recording.schedules import check, planned, with_waits
 MOST_REASONS = 8  # that are looked for
 UNROLLED = 4096  # steps of a repetition inside of a recording
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
+ROUNDS = 256  # that are run before somebody looks whether the context was cancelled
 NOTHING: tuple[Any, ...] = ()
 
 
@@ -217,9 +219,10 @@ class Plan:
 
 
 class Loops:
-    """The loops of one recording: idle ones, and why there are none."""
+    """The loops of one recording: idle ones, and why there are none; which is told where the user asked for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_asked: bool = True) -> None:
+        self.is_asked = is_asked
         self.reasons: list[str] = []
         self.idle: list[Plan] = []
         self.first: Plan | None = None
@@ -250,9 +253,9 @@ class Loops:
 
     def describe(self) -> list[str]:
         """Return what to tell of it, in lines."""
-        if self.reasons:
+        if self.reasons and self.is_asked:
             return [f"no persistent loop: {reason}" for reason in dict.fromkeys(self.reasons)]
-        if self.first is None:
+        if self.first is None or self.reasons:
             return []
         return [
             f"a persistent loop: {len(self.first.order)} steps, {self.first.count} queues, {self.first.waits} waits"
@@ -264,17 +267,29 @@ class Run:
 
     def __init__(self, loops: Loops, thing: Any, frame: Any, words: list[int]) -> None:
         self.loops, self.thing, self.words = loops, thing, words
-        self.port, self.values, self.rebinding = frame.port, frame.values, frame.launch.rebinding
+        self.engine, self.port = frame.engine, frame.port
+        self.values, self.rebinding = frame.values, frame.launch.rebinding
+        self.rounds = 0  # that were run
 
     def __call__(self) -> Any:
-        """Run it; return the body that failed, with its values, or None."""
+        """Run it; return the body that failed, with its values, True if the context was cancelled, or None."""
         plan = self.loops.take(self.thing, self.port)
         assert plan is not None
         plan.prepare(self.words, self.values, self.rebinding)
-        launch = plan.loop.open()
-        if plan.count > 1:
-            self.port.share(Helper(plan.loop, launch), plan.count - 1)
-        failed = plan.loop.lead(*self.thing.rounds())
+        limit, flag = self.thing.rounds()
+        failed = -1
+        while failed < 0 and self.rounds < limit:
+            if self.engine.cancelled is not None:
+                return True
+            wanted = min(limit - self.rounds, ROUNDS)
+            launch = plan.loop.open()
+            if plan.count > 1:
+                self.port.share(Helper(plan.loop, launch), plan.count - 1)
+            failed = plan.loop.lead(wanted, flag)
+            done = plan.loop.rounds_run()
+            self.rounds += done
+            if done < wanted or (flag and not is_true(flag)):
+                break
         self.loops.idle.append(plan)
         if failed < 0:
             return None
@@ -293,33 +308,34 @@ class Helper:
         self.loop.help(self.launch)
 
 
-def launch(frame: Any, thing: Any) -> bool:
-    """Launch a recording, or a routine, as a loop; return False if it is to be played."""
+def launch(frame: Any, thing: Any) -> Run | None:
+    """Launch a recording, or a routine, as a loop; return its run, or None if it is to be played."""
     loops = thing.loops
     if loops is None or loops.reasons:
-        return False
+        return None
     engine, port = frame.engine, frame.port
     if port.loops is None:
         loops.reasons = ["its place has no loops of compiled bodies"]
-        return False
+        return None
     if frame.unread or engine.observer is not None or engine.watches:
-        return False
+        return None
     if loops.first is None:
         loops.first = loops.take(thing, port)
         if loops.first is None:
-            return False
+            return None
         loops.idle.append(loops.first)
     try:
         words = loops.words(frame.values)
     except NotThisTimeError:
-        return False
-    frame.put_loop(LoopCall(frame.launch, Run(loops, thing, frame, words)))
-    return True
+        return None
+    run = Run(loops, thing, frame, words)
+    frame.put_loop(LoopCall(frame.launch, run))
+    return run
 
 
 def loops_by_default() -> Loops | None:
     """Return the loops of a recording whose user asks for nothing; None if it has none."""
-    return Loops() if by_default else None
+    return Loops(False) if by_default else None
 
 
 by_default = False
@@ -338,6 +354,11 @@ def numbers_of(parts: list[Part]) -> list[Varying]:
                     known = found.setdefault(key, Varying(value, part.binding, number.packed, []))
                     known.slots.append(slot + number.slot)
     return list(found.values())
+
+
+def is_true(flag: int) -> bool:
+    """Return whether the byte at an address is true."""
+    return bool(ctypes.c_uint8.from_address(flag).value)
 
 
 def has_step(part: Part) -> bool:

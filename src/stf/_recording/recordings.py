@@ -544,7 +544,7 @@ class Recording(Routine):
             self.run_awaited(frame)
         elif self.plays:
             frame.play(self.program)
-        elif self.loops is not None and persistent.launch(frame, self):
+        elif self.loops is not None and persistent.launch(frame, self) is not None:
             return
         elif not self.graph.launch(frame, self) and not parcels.launch(frame, self):
             piecemeal: cython.bint = self.graph.refusal is not None and self.is_piecemeal(frame)

@@ -223,11 +223,15 @@ def if_(context: ContextCore, condition: Condition) -> BranchBlock:
 
 def choose(recording: Any, backend: str) -> None:
     """Let a recording be launched by a backend."""
-    if backend == "persistent":
-        recording.loops = Loops()
-    elif backend != "auto":
-        recording.loops = None
+    if backend == "auto":
+        return
+    recording.loops = Loops() if backend == "persistent" else None
     recording.plays = backend == "play"
+    for part in recording.parts:  # loops and branches in it, which are launched as parts of it
+        if not hasattr(part, "program"):
+            choose(part, backend)
+            for inner in part.parts:
+                choose(inner, backend)
 
 
 # -- graphs by hand ------------------------------------------------------------------------------------------------
@@ -425,12 +429,16 @@ class TaskGraph(Shown, GraphCore):
         steps: 1 nodes, launched 1 times, backend persistent
           a persistent loop: 1 steps, 1 queues, 0 waits
         """
+        head = f"{self.name}: {self.nodes} nodes, launched {self.launches} times, backend {self._backend}"
+        return "\n".join([head, *[f"  {text}" for text in self.how_launched()]])
+
+    def how_launched(self) -> list[str]:
+        """Return how launches are done, and why not otherwise, in lines; private."""
         recording = self._recording
-        lines = [f"{self.name}: {self.nodes} nodes, launched {self.launches} times, backend {self._backend}"]
-        if recording is not None:
-            found = [] if recording.loops is None else recording.loops.describe()
-            lines += [f"  {text}" for text in (*found, *segments.reasons(recording).values())]
-        return "\n".join(lines)
+        if recording is None:
+            return []
+        found = [] if recording.loops is None else recording.loops.describe()
+        return [*found, *segments.reasons(recording).values()]
 
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
         """Return what a launch with other data needs, if they can stand for those that were recorded."""
