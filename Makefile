@@ -14,7 +14,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel docs lint typecheck pure-test fakecuda-test build modules clean
+.PHONY: test test-all everything fakecuda faults demo stress tsan bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel docs lint typecheck pure-test fakecuda-test build modules clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
