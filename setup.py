@@ -134,7 +134,7 @@ class BuildExt(build_ext):
         """Compile, unless an editable install has it in the source tree already."""
         target = Path(self.get_ext_fullpath(extension.name))
         built = self.path_in_sources(extension)
-        if self.in_tree and built.exists() and not self.force and not is_older(built, extension.sources):
+        if self.in_tree and built.exists() and not self.force and not is_older(built, files_of(extension)):
             if built.resolve() != target.resolve():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(built, target)
@@ -276,6 +276,11 @@ def is_pyx(extension: Extension) -> bool:
 def is_older(built: Path, sources: list[str]) -> bool:
     newest = max(Path(s).stat().st_mtime for s in [*sources, ROOT / "setup.py"])
     return built.stat().st_mtime < newest
+
+
+def files_of(extension: Extension) -> list[str]:
+    """Return what a module is compiled of, with headers of ours."""
+    return [*extension.sources, *[path for path in extension.depends if Path(path).is_file()]]
 
 
 def module_name(path: Path) -> str:

@@ -517,6 +517,6 @@ def test_a_replayed_function_is_a_loop(ctx: Any) -> None:
         for _ in range(3):
             wanted, last = wanted + rate * last, rate
     assert np.all(x.numpy() == wanted)
-    assert "a persistent loop: 6 steps" in steps.explain()
+    assert "a persistent loop: 6 steps" in steps.explain(), steps.explain()
     with pytest.raises(ValueError, match="backend='none'"):
         stf.replay(lambda x: None, backend="none")

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #ifdef _MSC_VER
 #include <windows.h>
@@ -24,7 +25,6 @@ static int stf_swap(int64_t *p, int64_t from, int64_t to) {
 }
 #else
 #include <sched.h>
-#include <time.h>
 #define STF_LOAD8(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define STF_STORE8(p, v) __atomic_store_n((p), (uint8_t)(v), __ATOMIC_RELEASE)
 #define STF_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
@@ -81,7 +81,22 @@ typedef struct {
     int64_t arrived; /* helpers of this launch, so that each begins at another queue */
     int64_t launches;
     int64_t rounds; /* that were run */
+    int64_t *times; /* of each step, the least in ns, where they are measured; or NULL */
 } stf_loop;
+
+static int64_t stf_now(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int stf_timed(stf_step *step, int64_t *took) {
+    int64_t start = stf_now();
+    int failed = step->body(step->slots);
+    int64_t now = stf_now() - start;
+    if (*took == 0 || now < *took) *took = now > 0 ? now : 1; /* the least: a thread may lose its core meanwhile */
+    return failed;
+}
 
 /* Do the steps of a queue up to one that must wait. Returns whether the queue is over; `moved` counts steps. */
 static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, int64_t *moved) {
@@ -100,8 +115,10 @@ static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, int64_t *mov
                 STF_RELAX();
             }
         }
-        if (step->body != NULL && STF_LOAD(&loop->failed) == 0 && step->body(step->slots) != 0)
-            stf_swap(&loop->failed, 0, position + 1);
+        if (step->body != NULL && STF_LOAD(&loop->failed) == 0) {
+            int failed = loop->times ? stf_timed(step, loop->times + position) : step->body(step->slots);
+            if (failed) stf_swap(&loop->failed, 0, position + 1);
+        }
         if (step->done >= 0) STF_STORE8(loop->done + step->done, value);
         (*moved)++;
     }

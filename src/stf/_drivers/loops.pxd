@@ -22,6 +22,7 @@ cdef extern from "loops.h" nogil:
         int64_t count
         int64_t launches
         int64_t rounds
+        int64_t* times
     int STF_OVER
     int64_t stf_open(stf_loop* loop) noexcept
     int64_t stf_lead(stf_loop* loop, int64_t rounds, const uint8_t* flag) noexcept
@@ -34,6 +35,8 @@ cdef class Loop:
     cdef stf_loop loop
     cdef int64_t* table
     cdef readonly int size  # of the table
+    cdef readonly int64_t count  # of steps
+    cdef int64_t* clock  # the times of the steps
     cdef readonly object held  # what its steps use
     cdef readonly list steps  # in the uncompiled form
     cdef list queues  # in the uncompiled form: of lists of numbers of steps
@@ -43,3 +46,5 @@ cdef class Loop:
     cpdef int64_t lead(self, int64_t rounds=*, int64_t flag=*) except -2
     cpdef int help(self, int64_t launch) except -1
     cpdef int64_t rounds_run(self) except -1
+    cpdef int measure(self, bint wanted) except -1
+    cpdef list times(self)

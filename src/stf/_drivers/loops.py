@@ -61,8 +61,10 @@ class Loop:
         loop.waits = cython.cast("int32_t*", calloc(waits + 1, 4))
         loop.done = cython.cast("uint8_t*", calloc(done + 1, 1))
         loop.queues = cython.cast("stf_queue*", calloc(len(queues) + 1, LINE))
-        if not (self.table and loop.steps and loop.waits and loop.done and loop.queues):
+        self.clock = cython.cast("int64_t*", calloc(count + 1, cython.sizeof(cython.longlong)))
+        if not (self.table and loop.steps and loop.waits and loop.done and loop.queues and self.clock):
             raise MemoryError
+        self.count = count
         for i in range(len(table)):
             self.table[i] = table[i]
         loop.count = len(queues)
@@ -100,6 +102,8 @@ class Loop:
             numbers = iter(range(len(self.steps)))
             self.queues = [[next(numbers) for _ in queue] for queue in queues]
             self.launches = self.rounds = 0
+            self.count = len(self.steps)
+            self.clock, self.measures = [0] * self.count, False
 
     def __dealloc__(self):
         if cython.compiled:
@@ -108,6 +112,7 @@ class Loop:
             free(self.loop.waits)
             free(self.loop.done)
             free(self.loop.queues)
+            free(self.clock)
 
     def get(self, slot):
         """Return what is in a slot of the table."""
@@ -156,6 +161,18 @@ class Loop:
     def rounds_run(self):
         """Return how many rounds the last launch has run."""
         return self.loop.rounds if cython.compiled else self.rounds
+
+    def measure(self, wanted):
+        """Measure how long each step takes from now on, or do not."""
+        if cython.compiled:
+            self.loop.times = self.clock if wanted else cython.NULL
+        else:
+            self.measures = wanted
+        return 0
+
+    def times(self):
+        """Return how long each step took at least where it was measured, in ns, in the order of the queues."""
+        return [self.clock[step] for step in range(self.count)]
 
 
 if not cython.compiled:

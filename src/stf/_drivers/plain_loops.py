@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any
 
 from stf._port.native import CALL, COPY, FILL
@@ -21,8 +22,12 @@ def lead(loop: Any, rounds: int, flag: int) -> int:
                 while queue and done.issuperset(loop.steps[queue[0]][2]):
                     number = queue.pop(0)
                     body, slot, _, byte = loop.steps[number]
+                    start = time.perf_counter_ns()
                     if failed < 0 and body is not None and call(body, loop.table, slot):
                         failed = number
+                    if loop.measures:
+                        took = max(time.perf_counter_ns() - start, 1)
+                        loop.clock[number] = min(took, loop.clock[number] or took)
                     done.add(byte)
             if sum(map(len, left)) == before:
                 raise RuntimeError("the queues wait for each other")

@@ -50,10 +50,14 @@ class NativeCall(NamedTuple):
 
 
 class NativeBody(NamedTuple):
-    """What a task does: its stages, and about how long a call takes, in ns."""
+    """What a task does: its stages, and about how long a call takes, in ns.
+
+    `learn`, where it is given, is told how long all calls took together: the next plan knows that.
+    """
 
     stages: list[list[NativeCall]]
     cost_ns: float
+    learn: Callable[[float], None] | None = None
 
 
 class PythonStep:

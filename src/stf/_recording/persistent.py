@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 from stf._port.native import NativeBody, NativeCall, NotNativeError, NotThisTimeError, copies
 from stf._recording.graph_calls import LoopCall
 from stf._recording.playback import Binding
-from stf._recording.schedules import check, planned, with_waits
+from stf._recording.schedules import WAKE_NS, check, planned, with_waits
 
 MOST_REASONS = 8  # that are looked for
 UNROLLED = 4096  # steps of a repetition inside of a recording
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
+MEASURED = range(2, 5)  # the launches of a loop that are measured: the first one finds nothing in the caches
 ROUNDS = 256  # that are run before somebody looks whether the context was cancelled
 NOTHING: tuple[Any, ...] = ()
 
@@ -38,6 +39,7 @@ class Part(NamedTuple):
 
     body: Any
     binding: Any
+    learn: Any
     calls: list[tuple[int, NativeCall]]  # with the first slot of each
 
 
@@ -137,7 +139,7 @@ class Steps:
         replicas: Sequence[Any] = (),
     ) -> list[int]:
         """Add the steps of a body; `replicas` are the memory of a copy."""
-        part = Part(body, binding, [])
+        part = Part(body, binding, native.learn, [])
         self.parts.append(part)
         for stage in native.stages:
             found = []
@@ -191,10 +193,23 @@ class Plan:
         kept = [call.step for part in steps.parts for _, call in part.calls if call.step is not None]
         given = [[(*steps.bodies[step.number], step.waits, step.done) for step in queue] for queue in queues]
         self.loop = role.make(given, steps.table, (kept, steps))
+        self.runs = 0
         self.last: Any = None  # what its table was written for last
         self.is_moved = False
         self.numbers = numbers_of(steps.parts)
         self.called = [part for part in steps.parts if part.body is not None and has_step(part)]
+
+    def learn(self) -> float:
+        """Let bodies know how long they took; return how long all did, in ns."""
+        took = [0.0] * len(self.steps.parts)
+        times = self.loop.times()
+        for step, time_ns in zip(self.order, times, strict=True):
+            if self.steps.owners[step] >= 0:
+                took[self.steps.owners[step]] += time_ns
+        for part, time_ns in zip(self.steps.parts, took, strict=True):
+            if part.learn is not None:
+                part.learn(time_ns)
+        return float(sum(times))
 
     def prepare(self, words: list[int], values: Any, rebinding: Any) -> None:
         """Write what of the table depends on a launch; no other one uses it."""
@@ -226,6 +241,7 @@ class Loops:
         self.reasons: list[str] = []
         self.idle: list[Plan] = []
         self.first: Plan | None = None
+        self.is_planned = False  # by times that were measured
 
     def made(self, thing: Any, port: Any) -> Plan | None:
         """Return a new loop; None if there is none."""
@@ -242,6 +258,19 @@ class Loops:
             return self.idle.pop()
         except IndexError:
             return self.made(thing, port)
+
+    def give(self, plan: Plan, thing: Any, port: Any) -> None:
+        """Keep a loop for further launches, or a better one, once it was measured."""
+        if plan.runs == MEASURED[-1] and not self.is_planned:
+            took_ns = plan.learn()
+            if port.max_workers() > 1 and took_ns > 2 * WAKE_NS:
+                self.is_planned = True
+                better = self.made(thing, port)
+                if better is not None:
+                    better.runs = MEASURED.stop
+                    self.first, self.idle = better, []
+                    plan = better
+        self.idle.append(plan)
 
     def words(self, values: Any) -> list[int]:
         """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
@@ -276,6 +305,8 @@ class Run:
         plan = self.loops.take(self.thing, self.port)
         assert plan is not None
         plan.prepare(self.words, self.values, self.rebinding)
+        plan.runs += 1
+        plan.loop.measure(plan.runs in MEASURED)
         limit, flag = self.thing.rounds()
         failed = -1
         while failed < 0 and self.rounds < limit:
@@ -290,7 +321,7 @@ class Run:
             self.rounds += done
             if done < wanted or (flag and not is_true(flag)):
                 break
-        self.loops.idle.append(plan)
+        self.loops.give(plan, self.thing, self.port)
         if failed < 0:
             return None
         part = plan.steps.parts[plan.steps.owners[plan.order[failed]]]

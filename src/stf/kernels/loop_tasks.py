@@ -144,7 +144,12 @@ class LoopTask:
             return self.native_reduction(values, cost_ns)
         pieces = self.pieces(workers)
         calls = [self.native_call(box, self.seen(values), range(len(values))) for box in pieces]
-        return NativeBody([calls] if calls else [], cost_ns / max(len(calls), 1))
+        return NativeBody([calls] if calls else [], cost_ns / max(len(calls), 1), self.learn)
+
+    def learn(self, took_ns: float) -> None:
+        """Note how long all elements took."""
+        if self.size:
+            self.loop.cost_ns = took_ns / self.size
 
     def native_reduction(self, values: tuple[Any, ...], cost_ns: float) -> NativeBody:
         """Return the steps that run the blocks, and then combine their results."""
@@ -173,7 +178,7 @@ class LoopTask:
         stages = [[python_call(clear, values)]] if any(arrays[i].ndim for i in parts) or not calls else []
         stages += [calls] if calls else []
         stages.append([python_call(combine_all, values)])
-        return NativeBody(stages, cost_ns / max(len(calls), 1))
+        return NativeBody(stages, cost_ns / max(len(calls), 1), self.learn)
 
     def native_call(
         self, box: Box, values: tuple[Any, ...], positions: Iterable[int], block: Iterable[Any] = ()
@@ -196,7 +201,7 @@ class LoopTask:
         """Return the boxes, cut for so many workers."""
         cost = self.loop.cost_ns or UNKNOWN_NS
         count = min(PIECES_EACH * workers, int(self.size * cost / PIECE_NS))
-        return cut(self.boxes, max(count, 1), self.along_first) if workers > 1 else self.boxes
+        return cut(self.boxes, count, self.along_first) if workers > 1 and count > 1 else self.boxes
 
     def blocks_of(self, arrays: Sequence[Any]) -> tuple[list[Box], dict[int, Any]]:
         """Return the boxes of the blocks, and room for their results, by the positions of the reductions."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,20 @@ NO_RESULT = -2  # what Numba's functions return that return None
 
 thunks: dict[str, int] = {}  # addresses, by the type of the function that is called
 engines: list[Any] = []  # whose code they are
-entries: dict[Any, tuple[int, int, Any]] = {}  # by loop and types: thunk, loop, and what keeps it
+entries: dict[Any, Entry] = {}  # by loop and what decides the types of its arguments
+
+
+class Entry(NamedTuple):
+    """A loop that is compiled for certain types: its thunk, its address, and what keeps it.
+
+    `word_of` makes the word of each argument, and `words_of` the words; an array has neither.
+    """
+
+    thunk: int
+    target: int
+    kept: Any
+    word_of: list[Callable[[Any], int] | None]
+    words_of: list[Callable[[Any], list[int]] | None]
 
 
 def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int]) -> NativeCall:
@@ -43,26 +56,46 @@ def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int])
     NotNativeError
         It takes what cannot be in a table.
     """
+    key = loop, tuple(map(key_of, arguments))
+    entry = entries.get(key)
+    if entry is None:
+        entry = entries[key] = entry_of(loop, arguments)
+    slots = [entry.target]
+    numbers, addresses = [], []
+    for word_of, words_of, value, position in zip(entry.word_of, entry.words_of, arguments, positions, strict=True):
+        if word_of is not None:
+            if position >= 0:
+                numbers.append(Number(len(slots), position, word_of))
+            slots.append(word_of(value))
+        elif words_of is not None:
+            slots += words_of(value)
+        else:
+            if position >= 0:
+                addresses.append(Address(len(slots) + 4, position))
+            slots += (0, 0, value.size, value.itemsize, value.__array_interface__["data"][0])
+            slots += value.shape
+            slots += value.strides
+    return NativeCall(entry.thunk, slots, tuple(numbers), tuple(addresses))
+
+
+def key_of(value: Any) -> Any:
+    """Return what decides the type of a value in Numba."""
+    kind = type(value)
+    if kind is int:
+        return kind, -(1 << 63) <= value < 1 << 63
+    if kind is np.ndarray:
+        return value.dtype, value.ndim, value.flags.num
+    if isinstance(value, tuple):
+        return kind, *map(key_of, value)
+    return value if callable(value) else kind
+
+
+def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
+    """Return a loop, compiled for arguments like these; NotNativeError if one of them cannot be in a table."""
     import numba
+    from numba import types
 
     kinds = tuple(map(numba.typeof, arguments))
-    key = loop, kinds
-    if key not in entries:
-        entries[key] = entry_of(loop, kinds)
-    thunk, target, _ = entries[key]
-    slots = [target]
-    numbers, addresses = [], []
-    for kind, value, position in zip(kinds, arguments, positions, strict=True):
-        if position >= 0 and isinstance(kind, numba.types.Array):
-            addresses.append(Address(len(slots) + 4, position))
-        elif position >= 0 and isinstance(kind, (numba.types.Integer, numba.types.Float, numba.types.Boolean)):
-            numbers.append(Number(len(slots), position, packing(kind, value.__class__)))
-        slots += words(kind, value)
-    return NativeCall(thunk, slots, tuple(numbers), tuple(addresses))
-
-
-def entry_of(loop: Any, kinds: tuple[Any, ...]) -> tuple[int, int, Any]:
-    """Return the thunk for a loop with arguments of these types, the loop's address, and what keeps it."""
     loop.compile(kinds)
     made = loop.overloads[kinds]
     function = made.target_context.call_conv.get_function_type(made.fndesc.restype, made.fndesc.argtypes)
@@ -72,7 +105,13 @@ def entry_of(loop: Any, kinds: tuple[Any, ...]) -> tuple[int, int, Any]:
     text = str(function)
     if text not in thunks:
         thunks[text] = thunk_for(function)
-    return thunks[text], target, made
+    word_of: list[Any] = []
+    words_of: list[Any] = []
+    for kind, value in zip(kinds, arguments, strict=True):
+        is_number = isinstance(kind, (types.Integer, types.Float, types.Boolean))
+        word_of.append(packing(kind, value.__class__) if is_number else None)
+        words_of.append(None if is_number or isinstance(kind, types.Array) else words_for(kind))
+    return Entry(thunks[text], target, made, word_of, words_of)
 
 
 def thunk_for(function: Any) -> int:
@@ -106,32 +145,21 @@ def thunk_for(function: Any) -> int:
     return int(engine.get_function_address(name))
 
 
-def words(kind: Any, value: Any) -> Iterator[int]:
-    """Yield what slots hold for a value of a type of Numba's, in the order of its arguments."""
+def words_for(kind: Any) -> Callable[[Any], list[int]]:
+    """Return what makes the words of a value of a type of Numba's that is neither a number nor an array."""
     from numba import types
 
-    if isinstance(kind, types.Array):
-        yield from (
-            0,
-            0,
-            value.size,
-            value.itemsize,
-            value.__array_interface__["data"][0],
-            *value.shape,
-            *value.strides,
-        )
-    elif isinstance(kind, (types.Integer, types.Boolean, types.Float)):
-        yield packing(kind, value.__class__)(value)
-    elif isinstance(kind, types.Complex):
+    if isinstance(kind, types.Complex):
         half = types.float32 if kind == types.complex64 else types.float64
-        yield from (packed_float(half, value.real), packed_float(half, value.imag))
-    elif isinstance(kind, (types.UniTuple, types.Tuple, types.NamedTuple, types.NamedUniTuple)):
-        for inner, item in zip(kind.types, value, strict=True):
-            yield from words(inner, item)
-    elif isinstance(kind, types.Dispatcher):
-        yield 0
-    else:
-        raise NotNativeError(f"takes a value of type {kind}")
+        return lambda value: [packed_float(half, value.real), packed_float(half, value.imag)]
+    if isinstance(kind, types.Dispatcher):
+        return lambda value: [0]
+    if isinstance(kind, (types.Integer, types.Float, types.Boolean)):
+        return lambda value: [packing(kind, value.__class__)(value)]
+    if isinstance(kind, (types.UniTuple, types.Tuple, types.NamedTuple, types.NamedUniTuple)):
+        inner = [words_for(item) for item in kind.types]
+        return lambda value: [word for make, item in zip(inner, value, strict=True) for word in make(item)]
+    raise NotNativeError(f"takes a value of type {kind}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -139,13 +167,16 @@ def packing(kind: Any, wanted: Any) -> Callable[[Any], int]:
     """Return what makes a slot of a number of a type of Numba's, which has this type of Python's or NumPy's."""
     from numba import types
 
+    is_float = isinstance(kind, types.Float)
+    limit = 1 << 63 if wanted is int else 1 << 64
+
     def packed(value: Any) -> int:
         if type(value) is not wanted:  # with which the loop would be compiled anew
             raise NotThisTimeError
-        if isinstance(kind, types.Float):
+        if is_float:
             return packed_float(kind, value)
         number: int = int(value)
-        if not -(1 << 63) <= number < (1 << 63 if wanted is int else 1 << 64):
+        if not -(1 << 63) <= number < limit:
             raise NotThisTimeError
         return number if number < 1 << 63 else number - (1 << 64)
 
@@ -154,10 +185,7 @@ def packing(kind: Any, wanted: Any) -> Callable[[Any], int]:
 
 def packed_float(kind: Any, value: Any) -> int:
     """Return the bits of a floating-point number."""
-    if kind.bitwidth == 16:
-        bits: int = np.float16(value).view(np.uint16).item()
-        return bits
-    code = {32: "<fi", 64: "<d"}[kind.bitwidth]
-    packed = struct.pack(code, value, 0) if kind.bitwidth == 32 else struct.pack(code, value)
-    found: int = struct.unpack("<q", packed)[0]
-    return found
+    packed = (
+        struct.pack("<d", value) if kind.bitwidth == 64 else np.dtype(f"<f{kind.bitwidth // 8}").type(value).tobytes()
+    )
+    return int.from_bytes(packed, "little", signed=len(packed) == 8)
