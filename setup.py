@@ -174,7 +174,7 @@ def extensions() -> list[Extension]:
     unknown = HOT.difference(map(module_name, pure + drivers))
     if unknown:
         raise SystemExit(f"stf: HOT in setup.py names {sorted(unknown)}, which are no compiled modules")
-    found = [Extension(module_name(p), [str(p)], include_dirs=[str(p.parent)]) for p in pure]
+    found = [Extension(module_name(p), [str(p)], include_dirs=[str(p.parent)], depends=headers_of(p)) for p in pure]
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         found += [
             # C++, because the declarations of cuda.bindings are
@@ -279,8 +279,14 @@ def is_older(built: Path, sources: list[str]) -> bool:
 
 
 def files_of(extension: Extension) -> list[str]:
-    """Return what a module is compiled of, with headers of ours."""
-    return [*extension.sources, *[path for path in extension.depends if Path(path).is_file()]]
+    """Return what a module is compiled of."""
+    return [*extension.sources, *extension.depends]
+
+
+def headers_of(module: Path) -> list[str]:
+    """Return the header of a module, if it has one."""
+    header = module.with_suffix(".h")
+    return [str(header)] if header.exists() else []
 
 
 def module_name(path: Path) -> str:
