@@ -22,11 +22,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stf._port.native import NativeBody, NativeCall, NotNativeError, NotThisTimeError, copies
+from stf._recording import segments
 from stf._recording.graph_calls import LoopCall
 from stf._recording.playback import Binding
 from stf._recording.schedules import WAKE_NS, check, planned, with_waits
 
 MOST_REASONS = 8  # that are looked for
+LEAST = 16  # nodes that become a loop, in a recording with others
 UNROLLED = 4096  # steps of a repetition inside of a recording
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
 MEASURED = range(2, 5)  # the launches of a loop that are measured: the first one finds nothing in the caches
@@ -194,6 +196,7 @@ class Plan:
         given = [[(*steps.bodies[step.number], step.waits, step.done) for step in queue] for queue in queues]
         self.loop = role.make(given, steps.table, (kept, steps))
         self.runs = 0
+        self.helper = Helper(self.loop)
         self.last: Any = None  # what its table was written for last
         self.is_moved = False
         self.numbers = numbers_of(steps.parts)
@@ -241,6 +244,8 @@ class Loops:
         self.reasons: list[str] = []
         self.idle: list[Plan] = []
         self.first: Plan | None = None
+        self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
+        self.pieces: list[LoopPiece] = []
         self.is_planned = False  # by times that were measured
 
     def made(self, thing: Any, port: Any) -> Plan | None:
@@ -263,7 +268,7 @@ class Loops:
         """Keep a loop for further launches, or a better one, once it was measured."""
         if plan.runs == MEASURED[-1] and not self.is_planned:
             took_ns = plan.learn()
-            if port.max_workers() > 1 and took_ns > 2 * WAKE_NS:
+            if port.max_workers() > 1 and (plan.count > 1 or took_ns > 2 * WAKE_NS):
                 self.is_planned = True
                 better = self.made(thing, port)
                 if better is not None:
@@ -282,13 +287,40 @@ class Loops:
 
     def describe(self) -> list[str]:
         """Return what to tell of it, in lines."""
-        if self.reasons and self.is_asked:
-            return [f"no persistent loop: {reason}" for reason in dict.fromkeys(self.reasons)]
-        if self.first is None or self.reasons:
-            return []
-        return [
-            f"a persistent loop: {len(self.first.order)} steps, {self.first.count} queues, {self.first.waits} waits"
-        ]
+        found = []
+        if self.first is not None and not self.reasons:
+            steps, queues = len(self.first.order), self.first.count
+            found.append(f"a persistent loop: {steps} steps, {queues} queues, {self.first.waits} waits")
+        if self.pieces:
+            nodes = sum(piece.program.count for piece in self.pieces)
+            found.append(f"{len(self.pieces)} persistent loops of {nodes} nodes, and others that are played")
+        if self.is_asked:
+            found += [f"no persistent loop: {reason}" for reason in dict.fromkeys(self.reasons)]
+        return found
+
+
+class LoopPiece:
+    """Nodes of a recording that are a loop, between others that are played."""
+
+    def __init__(self, around: Any, program: Any) -> None:
+        self.description = f"a piece of {around.description}"
+        self.program = program
+        self.parts: list[Any] = []
+        self.graph = None
+        self.loops = Loops(around.loops.is_asked)
+
+    def run(self, frame: Any) -> None:
+        """Do it after what is on the slot."""
+        if launch(frame, self) is None:
+            frame.play(self.program)
+
+    def add_steps(self, steps: Steps) -> None:
+        """Add what it does to the steps of a loop."""
+        steps.add(self.program, [], None)
+
+    def rounds(self) -> tuple[int, int]:
+        """Return that the steps are run once."""
+        return 1, 0
 
 
 class Run:
@@ -313,9 +345,8 @@ class Run:
             if self.engine.cancelled is not None:
                 return True
             wanted = min(limit - self.rounds, ROUNDS)
-            launch = plan.loop.open()
-            if plan.count > 1:
-                self.port.share(Helper(plan.loop, launch), plan.count - 1)
+            plan.helper.launch = plan.loop.open()
+            plan.helper.ask(self.port, plan.count - 1)
             failed = plan.loop.lead(wanted, flag)
             done = plan.loop.rounds_run()
             self.rounds += done
@@ -329,14 +360,23 @@ class Run:
 
 
 class Helper:
-    """What an idle worker calls to help with a launch."""
+    """What an idle worker calls to help with a loop, whichever launch of it runs then."""
 
-    def __init__(self, loop: Any, launch: int) -> None:
+    def __init__(self, loop: Any) -> None:
         self.loop = loop
-        self.launch = launch
+        self.launch = 0
+        self.asked: list[None] = []  # one for each worker that has not come
 
     def __call__(self) -> None:
+        self.asked.pop()
         self.loop.help(self.launch)
+
+    def ask(self, port: Any, wanted: int) -> None:
+        """Let so many idle workers help; those that were asked before, and have not come, will."""
+        missing = wanted - len(self.asked)
+        if missing > 0:
+            self.asked += [None] * missing
+            port.share(self, missing)
 
 
 def launch(frame: Any, thing: Any) -> Run | None:
@@ -344,11 +384,10 @@ def launch(frame: Any, thing: Any) -> Run | None:
     loops = thing.loops
     if loops is None or loops.reasons:
         return None
-    engine, port = frame.engine, frame.port
+    port = frame.port
     if port.loops is None:
         loops.reasons = ["its place has no loops of compiled bodies"]
-        return None
-    if frame.unread or engine.observer is not None or engine.watches:
+    if not may_be_loop(frame):
         return None
     if loops.first is None:
         loops.first = loops.take(thing, port)
@@ -370,6 +409,47 @@ def loops_by_default() -> Loops | None:
 
 
 by_default = False
+
+
+def outline_for(frame: Any, recording: Any) -> Any:
+    """Return the program of a recording with loops in the place of long runs of compiled bodies; None if it has none.
+
+    It is that of a recording that is no loop as a whole.
+    """
+    loops = recording.loops
+    if not loops.reasons or not may_be_loop(frame):
+        return None
+    if loops.outline is None:
+        hosts = hosts_in(recording.program, frame.port.max_workers())
+        found: Any = (None, [])
+        if recording.program.count - len(hosts) >= LEAST:
+            found = segments.loops_in(
+                recording, hosts, frame.task.where, LEAST, lambda program: LoopPiece(recording, program)
+            )
+        loops.outline = found[0] if found[1] else False
+        loops.pieces = found[1]
+    return loops.outline or None
+
+
+def hosts_in(program: Any, workers: int) -> set[int]:
+    """Return the nodes of a program that are no steps of a loop."""
+    found = set()
+    for number, (_, operations) in enumerate(program.contents()):
+        steps = Steps(workers)
+        try:
+            for name, what in operations:
+                steps.add_operation(name, what, [], None)
+        except NotNativeError:
+            found.add(number)
+        if steps.reasons:
+            found.add(number)
+    return found
+
+
+def may_be_loop(frame: Any) -> bool:
+    """Return whether launches may be loops here, and nobody watches each task."""
+    engine = frame.engine
+    return frame.port.loops is not None and not frame.unread and engine.observer is None and not engine.watches
 
 
 def numbers_of(parts: list[Part]) -> list[Varying]:

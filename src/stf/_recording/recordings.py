@@ -544,11 +544,20 @@ class Recording(Routine):
             self.run_awaited(frame)
         elif self.plays:
             frame.play(self.program)
-        elif self.loops is not None and persistent.launch(frame, self) is not None:
+        elif self.loops is not None and self.run_loops(frame):
             return
         elif not self.graph.launch(frame, self) and not parcels.launch(frame, self):
             piecemeal: cython.bint = self.graph.refusal is not None and self.is_piecemeal(frame)
             frame.play(self.outline if piecemeal else self.program)
+
+    def run_loops(self, frame):
+        """Do it as a loop of compiled bodies, or with such loops in it; return whether that is so."""
+        if persistent.launch(frame, self) is None:
+            outline = persistent.outline_for(frame, self)
+            if outline is None:
+                return False
+            frame.play(outline)
+        return True
 
     def add_steps(self, steps):
         """Add what it does to the steps of a loop."""
