@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # the tests import `helpers`
 from helpers import QUICK
 
 INHERITED = ("STF_PURE", "STF_CACHE_DIR")
-if os.environ.get("STF_TEST_GRAPH_BACKEND") == "persistent":  # all recordings are loops that can be
-    persistent.by_default = True
+if os.environ.get("STF_TEST_GRAPH_BACKEND") == "persistent":  # what can be a loop is one from its first launch on
+    persistent.runs_before = 0
 
 
 @pytest.fixture(scope="session")

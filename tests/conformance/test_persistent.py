@@ -118,7 +118,7 @@ def test_parameters_of_each_launch(ctx: Any, backend: str) -> None:
     g.launch(first=-1.0)
     assert np.all(x.numpy() == 30.5)
     assert np.all(counts.numpy() == 9)
-    assert is_loop(g) == (backend == "persistent")
+    assert is_loop(g) == (backend in ("auto", "persistent"))
 
 
 def test_a_value_of_another_type_is_played(ctx: Any) -> None:
@@ -391,12 +391,12 @@ def by_default(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     launch = persistent.launch
 
-    def noted(frame: Any, thing: Any) -> Any:
-        run = launch(frame, thing)
+    def noted(frame: Any, thing: Any, rounds_done: int = 0) -> Any:
+        run = launch(frame, thing, rounds_done)
         made.extend([] if run is None else [type(thing).__name__])
         return run
 
-    monkeypatch.setattr(persistent, "by_default", True)
+    monkeypatch.setattr(persistent, "runs_before", 0)
     monkeypatch.setattr(persistent, "launch", noted)
     return made
 
@@ -555,3 +555,77 @@ def test_long_runs_between_other_tasks_are_loops(ctx: Any) -> None:
     assert seen == wanted
     assert "2 persistent loops of 50 nodes" in g.explain(), g.explain()
     assert "no persistent loop: task 'python'" in g.explain()
+
+
+def test_it_is_chosen_where_nobody_asks(ctx: Any) -> None:
+    """The first launch is played, and so are the first rounds of repetitions and loops."""
+    x, s = ctx.logical_data_zeros(3), ctx.logical_data(np.array(0.0))
+    g, h = ctx.task_graph(), ctx.task_graph()
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw())
+        def add(i, x):
+            x[i] += 1
+
+        with ctx.while_loop(s < 9) as loop:
+            s.assign(s + 1)
+        ctx.fill(s, 0.0)
+        with ctx.repeat(5):
+            s.assign(s + 1)
+    with h:
+        ctx.task(x.rw(), name="python")(lambda x: x + 1)
+    for k in range(1, 4):
+        g.launch()
+        assert loop.iterations == (9 if k == 1 else 4)
+        assert ctx.wait(s) == 5
+        assert np.all(x.numpy() == k)
+        h.launch()
+        ctx.fill(x, float(k))
+    assert "no persistent loop" not in h.explain()
+
+
+@pytest.mark.parametrize("backend", ["graph", "play"])
+def test_another_backend_is_no_loop(ctx: Any, backend: str) -> None:
+    x = ctx.logical_data_zeros(3)
+    g = ctx.task_graph(backend=backend)
+    with g, ctx.repeat(40):
+
+        @ctx.parallel_for(x.shape, x.rw())
+        def add(i, x):
+            x[i] += 1
+
+    for _ in range(3):
+        g.launch()
+    assert np.all(x.numpy() == 120)
+    assert not is_loop(g)
+
+
+def test_loops_over_partitioned_data() -> None:
+    """A body on a part gets it as a part of a larger array."""
+    with stf.context(devices="cpu:2", workers=WORKERS) as ctx:
+        place = stf.data_place.composite(stf.exec_place.grid(list(ctx.devices)), stf.partition("blocked"))
+        x = ctx.logical_data(np.arange(40.0), data_place=place)
+        s, n = ctx.logical_data_zeros(()), ctx.logical_data(np.zeros((), np.int32))
+        bins = ctx.logical_data_zeros(4)
+        g = ctx.task_graph(backend="persistent")
+        with g:
+
+            @ctx.parallel_for(x.shape, x.rw())
+            def add(i, x):
+                x[i] += i
+
+            ctx.parallel_for(x.shape, x.read(), s.reduce(stf.reducer.sum))(lambda i, x: x[i])
+            ctx.parallel_for(x.shape, x.read(), n.reduce(stf.reducer.max))(lambda i, x: np.int32(x[i]))
+
+            @ctx.parallel_for(x.shape, x.read(), bins.reduce(stf.reducer.sum))
+            def histogram(i, x, bins):
+                bins[i % 4] += x[i]
+
+        for k in range(2, 5):
+            g.launch()
+            wanted = k * np.arange(40.0)
+            assert ctx.wait(s) == wanted.sum()
+            assert ctx.wait(n) == wanted.max()
+            assert np.array_equal(bins.numpy(), wanted.reshape(10, 4).sum(0))
+            assert np.array_equal(x.numpy(), wanted)
+        assert is_loop(g), g.explain()

@@ -39,11 +39,11 @@ static int decide(int64_t *slots) {
 static void *help(void *nothing) {
     int64_t last = 0;
     for (;;) {
-        int64_t now = STF_LOAD(&launch);
+        int64_t now = LOOP_LOAD(&launch);
         if (now < 0) return nothing;
         if (now != last && now) stf_help(&loop, now);
         last = now;
-        STF_YIELD();
+        LOOP_YIELD();
     }
 }
 
@@ -63,7 +63,7 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
     }
     for (int q = 0; q < used; q++) {
         queues[q].first = position;
-        queues[q].state = STF_OVER;
+        queues[q].state = LOOP_OVER;
         for (int i = 0; i < count; i++) {
             if (place[i] != q) continue;
             int64_t *slots = table + i * (NEEDS + 3);
@@ -84,7 +84,7 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
     for (int i = 0; i < count; i++) waits[wait++] = i;
     queues[used].first = position;
     queues[used].last = position + 1;
-    queues[used].state = STF_OVER;
+    queues[used].state = LOOP_OVER;
     loop = (stf_loop){steps, waits, done, queues, used + 1, 0, 0, 0, 0, loop.inside, 0, loop.launches, 0};
     return count;
 }
@@ -98,13 +98,13 @@ int main(int argc, char **argv) {
         int count = make(needs, counts), helpers = (int)draw(THREADS + 1);
         memset(values, 0, sizeof values);
         memset(wanted, 0, sizeof wanted);
-        STF_STORE(&launch, 0);
+        LOOP_STORE(&launch, 0);
         for (int i = 0; i < helpers; i++) pthread_create(threads + i, NULL, help, NULL);
         for (int turn = 0; turn < 6; turn++) {
             int64_t rounds = 1 + (int64_t)draw(5);
             rounds_left = rounds;
             int64_t now = stf_open(&loop);
-            STF_STORE(&launch, now);
+            LOOP_STORE(&launch, now);
             if (stf_lead(&loop, 1000, &flag) != 0 || loop.rounds != rounds) {
                 printf("program %d ran %d rounds in place of %d\n", program, (int)loop.rounds, (int)rounds);
                 return 1;
@@ -120,7 +120,7 @@ int main(int argc, char **argv) {
                 return 1;
             }
         }
-        STF_STORE(&launch, -1);
+        LOOP_STORE(&launch, -1);
         for (int i = 0; i < helpers; i++) pthread_join(threads[i], NULL);
     }
     printf("%d programs, 0 wrong\n", programs);

@@ -2,8 +2,8 @@
 
    It stands alone, so that tests/tsan can compile it with ThreadSanitizer. */
 
-#ifndef STF_LOOPS_H
-#define STF_LOOPS_H
+#ifndef LOOP_LOOPS_H
+#define LOOP_LOOPS_H
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -12,44 +12,44 @@
 
 #ifdef _MSC_VER
 #include <windows.h>
-#define STF_LOAD8(p) (*(volatile uint8_t *)(p))
-#define STF_STORE8(p, v) (_ReadWriteBarrier(), *(volatile uint8_t *)(p) = (uint8_t)(v))
-#define STF_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
-#define STF_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (v)))
-#define STF_ADD(p, v) ((int64_t)InterlockedExchangeAdd64((volatile LONG64 *)(p), (v)))
-#define STF_RELAX() YieldProcessor()
-#define STF_YIELD() SwitchToThread()
-#define STF_SLEEP() Sleep(0)
+#define LOOP_LOAD8(p) (*(volatile uint8_t *)(p))
+#define LOOP_STORE8(p, v) (_ReadWriteBarrier(), *(volatile uint8_t *)(p) = (uint8_t)(v))
+#define LOOP_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
+#define LOOP_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (v)))
+#define LOOP_ADD(p, v) ((int64_t)InterlockedExchangeAdd64((volatile LONG64 *)(p), (v)))
+#define LOOP_RELAX() YieldProcessor()
+#define LOOP_YIELD() SwitchToThread()
+#define LOOP_SLEEP() Sleep(0)
 static int stf_swap(int64_t *p, int64_t from, int64_t to) {
     return InterlockedCompareExchange64((volatile LONG64 *)p, to, from) == from;
 }
 #else
 #include <sched.h>
-#define STF_LOAD8(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define STF_STORE8(p, v) __atomic_store_n((p), (uint8_t)(v), __ATOMIC_RELEASE)
-#define STF_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define STF_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define STF_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define LOOP_LOAD8(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define LOOP_STORE8(p, v) __atomic_store_n((p), (uint8_t)(v), __ATOMIC_RELEASE)
+#define LOOP_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define LOOP_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define LOOP_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #if defined(__x86_64__) || defined(__i386__)
-#define STF_RELAX() __builtin_ia32_pause()
+#define LOOP_RELAX() __builtin_ia32_pause()
 #elif defined(__aarch64__)
-#define STF_RELAX() __asm__ __volatile__("yield")
+#define LOOP_RELAX() __asm__ __volatile__("yield")
 #else
-#define STF_RELAX() ((void)0)
+#define LOOP_RELAX() ((void)0)
 #endif
-#define STF_YIELD() sched_yield()
+#define LOOP_YIELD() sched_yield()
 static void stf_sleep(void) {
     struct timespec pause = {0, 50000};
     nanosleep(&pause, NULL);
 }
-#define STF_SLEEP() stf_sleep()
+#define LOOP_SLEEP() stf_sleep()
 static int stf_swap(int64_t *p, int64_t from, int64_t to) {
     return __atomic_compare_exchange_n(p, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 #endif
 
-enum { STF_LOOKS = 64, STF_YIELDS = 1024 }; /* at a byte; before who finds no work sleeps: about a millisecond */
-enum { STF_FREE = 0, STF_TAKEN = 1, STF_OVER = 2 }; /* the states of a queue */
+enum { LOOP_LOOKS = 64, LOOP_YIELDS = 1024 }; /* at a byte; before who finds no work sleeps: about a millisecond */
+enum { LOOP_FREE = 0, LOOP_TAKEN = 1, LOOP_OVER = 2 }; /* the states of a queue */
 
 typedef int (*stf_body)(int64_t *slots); /* 0 if all went well; its arguments are in a table, from the second slot on */
 
@@ -107,19 +107,19 @@ static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, int64_t *mov
         for (int32_t i = step->first_wait; i < step->last_wait; i++) {
             const uint8_t *byte = loop->done + loop->waits[i];
             int look = 0;
-            while (STF_LOAD8(byte) != value) {
+            while (LOOP_LOAD8(byte) != value) {
                 if (look++ >= looks) {
                     queue->position = position;
                     return 0;
                 }
-                STF_RELAX();
+                LOOP_RELAX();
             }
         }
-        if (step->body != NULL && STF_LOAD(&loop->failed) == 0) {
+        if (step->body != NULL && LOOP_LOAD(&loop->failed) == 0) {
             int failed = loop->times ? stf_timed(step, loop->times + position) : step->body(step->slots);
             if (failed) stf_swap(&loop->failed, 0, position + 1);
         }
-        if (step->done >= 0) STF_STORE8(loop->done + step->done, value);
+        if (step->done >= 0) LOOP_STORE8(loop->done + step->done, value);
         (*moved)++;
     }
     queue->position = position;
@@ -132,13 +132,13 @@ static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks) {
     for (int64_t k = 0; k < loop->count; k++) {
         int64_t number = (*start + k) % loop->count;
         stf_queue *queue = loop->queues + number;
-        if (STF_LOAD(&queue->state) != STF_FREE || !stf_swap(&queue->state, STF_FREE, STF_TAKEN)) continue;
+        if (LOOP_LOAD(&queue->state) != LOOP_FREE || !stf_swap(&queue->state, LOOP_FREE, LOOP_TAKEN)) continue;
         if (stf_advance(loop, queue, looks, &moved)) {
-            STF_STORE(&queue->state, STF_OVER);
-            STF_ADD(&loop->left, -1);
+            LOOP_STORE(&queue->state, LOOP_OVER);
+            LOOP_ADD(&loop->left, -1);
             moved++;
         } else {
-            STF_STORE(&queue->state, STF_FREE);
+            LOOP_STORE(&queue->state, LOOP_FREE);
         }
         if (moved) {
             *start = number; /* what it has in its cache */
@@ -149,22 +149,22 @@ static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks) {
 }
 
 static void stf_rest(int64_t *idle) {
-    if (*idle < STF_LOOKS)
-        STF_RELAX();
-    else if (*idle < STF_YIELDS)
-        STF_YIELD();
+    if (*idle < LOOP_LOOKS)
+        LOOP_RELAX();
+    else if (*idle < LOOP_YIELDS)
+        LOOP_YIELD();
     else
-        STF_SLEEP();
+        LOOP_SLEEP();
     (*idle)++;
 }
 
 /* Begin a round: all queues are over, so that nobody is in one. Who takes one sees what was written before. */
 static void stf_begin_round(stf_loop *loop) {
     loop->value ^= 1;
-    STF_STORE(&loop->left, loop->count);
+    LOOP_STORE(&loop->left, loop->count);
     for (int64_t i = 0; i < loop->count; i++) {
         loop->queues[i].position = loop->queues[i].first;
-        STF_STORE(&loop->queues[i].state, STF_FREE);
+        LOOP_STORE(&loop->queues[i].state, LOOP_FREE);
     }
     loop->rounds++;
 }
@@ -173,9 +173,9 @@ static void stf_begin_round(stf_loop *loop) {
 static int64_t stf_open(stf_loop *loop) {
     loop->launches++;
     loop->rounds = 0;
-    STF_STORE(&loop->failed, 0);
-    STF_STORE(&loop->arrived, 0);
-    STF_STORE(&loop->open, loop->launches);
+    LOOP_STORE(&loop->failed, 0);
+    LOOP_STORE(&loop->arrived, 0);
+    LOOP_STORE(&loop->open, loop->launches);
     return loop->launches;
 }
 
@@ -185,30 +185,30 @@ static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
     int64_t start = 0, idle = 0;
     while (loop->rounds < rounds) {
         stf_begin_round(loop);
-        while (STF_LOAD(&loop->left) != 0) {
-            int looks = STF_LOAD(&loop->inside) ? STF_LOOKS : 0;
+        while (LOOP_LOAD(&loop->left) != 0) {
+            int looks = LOOP_LOAD(&loop->inside) ? LOOP_LOOKS : 0;
             if (stf_sweep(loop, &start, looks))
                 idle = 0;
             else
                 stf_rest(&idle);
         }
-        if (STF_LOAD(&loop->failed) != 0 || (flag != NULL && !*flag)) break;
+        if (LOOP_LOAD(&loop->failed) != 0 || (flag != NULL && !*flag)) break;
     }
-    STF_STORE(&loop->open, 0);
-    for (idle = 0; STF_LOAD(&loop->inside) != 0;) stf_rest(&idle);
-    return STF_LOAD(&loop->failed);
+    LOOP_STORE(&loop->open, 0);
+    for (idle = 0; LOOP_LOAD(&loop->inside) != 0;) stf_rest(&idle);
+    return LOOP_LOAD(&loop->failed);
 }
 
 /* Help with a launch until it is over, or there was nothing to do for a millisecond; a launch that is over is left alone.
    Who rests is not inside: nobody waits for a thread that has no turn on its core. */
 static void stf_help(stf_loop *loop, int64_t launch) {
-    int64_t start = (STF_ADD(&loop->arrived, 1) + 1) % loop->count, idle = 0;
-    while (idle < STF_YIELDS) {
+    int64_t start = (LOOP_ADD(&loop->arrived, 1) + 1) % loop->count, idle = 0;
+    while (idle < LOOP_YIELDS) {
         int64_t moved = 0;
-        STF_ADD(&loop->inside, 1);
-        int goes_on = STF_LOAD(&loop->open) == launch;
-        if (goes_on) moved = stf_sweep(loop, &start, STF_LOOKS);
-        STF_ADD(&loop->inside, -1);
+        LOOP_ADD(&loop->inside, 1);
+        int goes_on = LOOP_LOAD(&loop->open) == launch;
+        if (goes_on) moved = stf_sweep(loop, &start, LOOP_LOOKS);
+        LOOP_ADD(&loop->inside, -1);
         if (!goes_on) return;
         if (moved)
             idle = 0;

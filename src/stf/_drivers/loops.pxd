@@ -23,7 +23,7 @@ cdef extern from "loops.h" nogil:
         int64_t launches
         int64_t rounds
         int64_t* times
-    int STF_OVER
+    int LOOP_OVER
     int64_t stf_open(stf_loop* loop) noexcept
     int64_t stf_lead(stf_loop* loop, int64_t rounds, const uint8_t* flag) noexcept
     void stf_help(stf_loop* loop, int64_t launch) noexcept

@@ -89,7 +89,7 @@ class Loop:
                     step.body = cython.cast("stf_body", cython.cast("uintptr_t", cython.cast(cython.ulonglong, body)))
                 position += 1
             loop.queues[i].last = position
-            loop.queues[i].state = STF_OVER
+            loop.queues[i].state = LOOP_OVER
 
     def __init__(self, queues, table, held):
         self.size = len(table)

@@ -16,6 +16,7 @@ from stf.errors import CaptureError
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
+FIRST = 2  # rounds that are played before the others are a loop of compiled bodies
 ALWAYS = (0, 0, 0, 1)  # a decision that needs no flag and no counter
 
 
@@ -54,9 +55,15 @@ class Several(Routine):
         self.uses = joined_uses(parts, may_not_run)
         self.graph = DriverGraph(0)
         self.is_shared = any(part.is_shared for part in parts)
-        self.loops = persistent.loops_by_default()
+        self.loops = persistent.loops_by_default(self.engine)
         for part in parts:
             self.after.update(part.after)
+            if part.loops is not None:
+                part.loops.runs_left += 2 * FIRST * part.loops.runs_left  # meanwhile all together may become a loop
+
+    def rounds_first(self) -> int:
+        """Return how many rounds are played before the others are a loop."""
+        return 0 if self.loops is None or not self.loops.runs_left else FIRST
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
@@ -94,9 +101,12 @@ class Repeat(Several):
         may_decide = self.is_loop() or (self.start is not None and self.body.parts)
         if may_decide and not frame.engine.root.captured and self.graph.launch(frame, self):
             return
-        if self.loops is not None and persistent.launch(frame, self) is not None:
+        first = min(self.rounds_first(), self.count)
+        for _ in range(first):
+            self.body.run(frame)
+        if self.count - first >= FIRST and self.loops is not None and persistent.launch(frame, self, first) is not None:
             return
-        for _ in range(self.count):
+        for _ in range(first, self.count):
             self.body.run(frame)
 
     def add_steps(self, steps: Any) -> None:
@@ -165,13 +175,13 @@ class While(Several):
         if self.start is not None and self.limit != 0 and self.graph.launch(frame, self):
             return self.report_count(None)
         goes_on = self.limit != 0 and (self.condition is None or self.test(frame))
-        if goes_on and self.loops is not None:
-            run = persistent.launch(frame, self)
-            if run is not None:
-                thread_turns.await_bodies(frame.engine, frame.wait)
-                return self.report_count(run.rounds)
         count = 0
         while goes_on:
+            if count == self.rounds_first() and self.loops is not None:
+                run = persistent.launch(frame, self, count)
+                if run is not None:
+                    thread_turns.await_bodies(frame.engine, frame.wait)
+                    return self.report_count(run.rounds)
             self.body.run(frame)
             count += 1
             may_go_on = self.limit is None or count < self.limit

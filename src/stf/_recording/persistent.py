@@ -28,6 +28,7 @@ from stf._recording.playback import Binding
 from stf._recording.schedules import WAKE_NS, check, planned, with_waits
 
 MOST_REASONS = 8  # that are looked for
+runs_before = 1  # launches of a recording that are played before it is a loop, unless its user asked for that
 LEAST = 16  # nodes that become a loop, in a recording with others
 UNROLLED = 4096  # steps of a repetition inside of a recording
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
@@ -241,12 +242,17 @@ class Loops:
 
     def __init__(self, is_asked: bool = True) -> None:
         self.is_asked = is_asked
+        self.runs_left = 0 if is_asked else runs_before  # that are played first
         self.reasons: list[str] = []
         self.idle: list[Plan] = []
         self.first: Plan | None = None
         self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
         self.pieces: list[LoopPiece] = []
         self.is_planned = False  # by times that were measured
+
+    def may_be_later(self) -> bool:
+        """Return whether to ask again, or to say why there are none."""
+        return self.is_asked or not self.reasons or self.outline is None
 
     def made(self, thing: Any, port: Any) -> Plan | None:
         """Return a new loop; None if there is none."""
@@ -326,11 +332,11 @@ class LoopPiece:
 class Run:
     """One launch of a loop, as a worker does it."""
 
-    def __init__(self, loops: Loops, thing: Any, frame: Any, words: list[int]) -> None:
+    def __init__(self, loops: Loops, thing: Any, frame: Any, words: list[int], rounds_done: int) -> None:
         self.loops, self.thing, self.words = loops, thing, words
         self.engine, self.port = frame.engine, frame.port
         self.values, self.rebinding = frame.values, frame.launch.rebinding
-        self.rounds = 0  # that were run
+        self.rounds = rounds_done  # that were run
 
     def __call__(self) -> Any:
         """Run it; return the body that failed, with its values, True if the context was cancelled, or None."""
@@ -379,8 +385,11 @@ class Helper:
             port.share(self, missing)
 
 
-def launch(frame: Any, thing: Any) -> Run | None:
-    """Launch a recording, or a routine, as a loop; return its run, or None if it is to be played."""
+def launch(frame: Any, thing: Any, rounds_done: int = 0) -> Run | None:
+    """Launch a recording, or a routine, as a loop; return its run, or None if it is to be played.
+
+    Of a routine that runs its steps again and again, so many rounds were done before.
+    """
     loops = thing.loops
     if loops is None or loops.reasons:
         return None
@@ -398,17 +407,15 @@ def launch(frame: Any, thing: Any) -> Run | None:
         words = loops.words(frame.values)
     except NotThisTimeError:
         return None
-    run = Run(loops, thing, frame, words)
+    run = Run(loops, thing, frame, words, rounds_done)
     frame.put_loop(LoopCall(frame.launch, run))
+    loops.runs_left = 0
     return run
 
 
-def loops_by_default() -> Loops | None:
-    """Return the loops of a recording whose user asks for nothing; None if it has none."""
-    return Loops(False) if by_default else None
-
-
-by_default = False
+def loops_by_default(engine: Any) -> Loops | None:
+    """Return the loops of a recording whose user asks for nothing; None where there are none."""
+    return None if engine.root.loops is None else Loops(False)
 
 
 def outline_for(frame: Any, recording: Any) -> Any:

@@ -515,7 +515,7 @@ class Recording(Routine):
         self.is_shared = len(self.temporaries) > 0 and not scope.runs_once
         self.outline = None
         self.was_outlined = False
-        self.loops = None if scope.runs_once else persistent.loops_by_default()
+        self.loops = None if scope.runs_once else persistent.loops_by_default(engine)
         engine.coherency.recordings[id(self)] = self
 
     def tell_tasks(self, failure):
@@ -552,9 +552,14 @@ class Recording(Routine):
 
     def run_loops(self, frame):
         """Do it as a loop of compiled bodies, or with such loops in it; return whether that is so."""
+        loops = self.loops
+        if loops.runs_left:
+            loops.runs_left -= 1
+            return False
         if persistent.launch(frame, self) is None:
             outline = persistent.outline_for(frame, self)
             if outline is None:
+                self.loops = loops if loops.may_be_later() else None
                 return False
             frame.play(outline)
         return True

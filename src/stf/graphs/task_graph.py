@@ -423,7 +423,9 @@ class TaskGraph(Shown, GraphCore):
         ...     x = ctx.logical_data_zeros(3)
         ...     g = ctx.task_graph("steps", backend="persistent")
         ...     with g:
-        ...         ctx.parallel_for(x.shape, x.rw(), name="add")(lambda i, x: x.__setitem__(i, x[i] + 1))
+        ...         @ctx.parallel_for(x.shape, x.rw())
+        ...         def add(i, x):
+        ...             x[i] += 1
         ...     g.launch()
         ...     print(g.explain())
         steps: 1 nodes, launched 1 times, backend persistent

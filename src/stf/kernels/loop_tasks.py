@@ -151,20 +151,15 @@ class LoopTask:
         if self.size:
             self.loop.cost_ns = took_ns / self.size
 
-    def native_reduction(self, values: tuple[Any, ...], cost_ns: float) -> NativeBody:
+    def native_reduction(self, given: tuple[Any, ...], cost_ns: float) -> NativeBody:
         """Return the steps that run the blocks, and then combine their results."""
-        values = self.seen(values)
+        values = self.seen(given)
         arrays = values[: self.arrays]
         blocks, parts = self.blocks_of(arrays)
-        inputs = [i for i in range(self.arrays) if i not in parts or arrays[i].ndim]
-        results = self.results_of(arrays, parts)
-        calls = []
-        for number, box in enumerate(blocks):
-            own = [parts[i][number] if i in parts else arrays[i] for i in inputs]
-            positions = [-1 if i in parts else i for i in inputs]
-            positions += range(self.arrays, len(values))
-            block = [*results, number] if results else []
-            calls.append(self.native_call(box, (*own, *values[self.arrays :]), positions, block))
+        if len(blocks) == 1 and all(is_result(target, arrays[target.position], parts) for target in self.targets):
+            call = self.native_block(blocks[0], values, parts, 0, True)
+            return NativeBody([[call]], cost_ns, self.learn)
+        calls = [self.native_block(box, values, parts, number) for number, box in enumerate(blocks)]
 
         def clear(*_: Any) -> None:
             for target in self.targets:
@@ -175,18 +170,44 @@ class LoopTask:
             for target in self.targets:
                 combine(target, arrays[target.position], parts[target.position])
 
-        stages = [[python_call(clear, values)]] if any(arrays[i].ndim for i in parts) or not calls else []
+        stages = [[python_call(clear, given)]] if any(arrays[i].ndim for i in parts) or not calls else []
         stages += [calls] if calls else []
-        stages.append([python_call(combine_all, values)])
+        stages.append([python_call(combine_all, given)])
         return NativeBody(stages, cost_ns / max(len(calls), 1), self.learn)
 
-    def native_call(
-        self, box: Box, values: tuple[Any, ...], positions: Iterable[int], block: Iterable[Any] = ()
+    def native_block(
+        self, box: Box, values: tuple[Any, ...], parts: dict[int, Any], number: int, is_whole: bool = False
     ) -> NativeCall:
-        """Return the step that runs the elements of a box; `positions` are where values are among the task's."""
+        """Return the step that runs a block; its results are those of the task, if it `is_whole`."""
+        arrays = values[: self.arrays]
+        inputs = [i for i in range(self.arrays) if i not in parts or arrays[i].ndim]
+        own = [parts[i][number] if i in parts else arrays[i] for i in inputs]
+        where = [-1 if i in parts else i for i in inputs]
+        where += range(self.arrays, len(values))
+        results: list[Any] = []
+        places = []
+        for i in [target.position for target in self.targets if arrays[target.position].ndim == 0]:
+            results += [parts[i][0], arrays[i].reshape(1) if is_whole else parts[i]]  # which is neutral now
+            places += [-1, i if is_whole else -1]
+        results += [number] if results else []
+        return self.native_call(box, (*own, *values[self.arrays :]), where, results, places)
+
+    def native_call(
+        self,
+        box: Box,
+        values: tuple[Any, ...],
+        positions: Iterable[int],
+        results: Sequence[Any] = (),
+        places: Sequence[int] = (),
+    ) -> NativeCall:
+        """Return the step that runs the elements of a box.
+
+        `positions` are where values are among the task's arguments, and `places` where results are.
+        """
         around = tuple(bounds(box))
+        arguments = (*around, *values, *self.parameters, *results)
         where = [*[-1] * len(around), *positions]
-        arguments = (*around, *values, *self.parameters, *block)
+        where += [*[-1] * (len(arguments) - len(results) - len(where)), *places]
         where += [-1] * (len(arguments) - len(where))
         return native_call(self.loop.call, arguments, where)
 
@@ -429,6 +450,11 @@ def combine(target: Target, array: Any, parts: Any) -> None:
     if target.accumulates:
         target.op.combine(total, array.astype(parts.dtype), total)
     array[...] = total.astype(array.dtype)
+
+
+def is_result(target: Target, array: Any, parts: dict[int, Any]) -> bool:
+    """Return whether the result of the only block is that of a task: a scalar of the type that is combined in."""
+    return array.ndim == 0 and not target.accumulates and array.dtype == parts[target.position].dtype
 
 
 def compile_now(loop: CompiledLoop, arguments: list[Any], where: str) -> None:
