@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -629,3 +630,80 @@ def test_loops_over_partitioned_data() -> None:
             assert np.array_equal(bins.numpy(), wanted.reshape(10, 4).sum(0))
             assert np.array_equal(x.numpy(), wanted)
         assert is_loop(g), g.explain()
+
+
+def test_numbers_of_all_kinds_reach_a_body(ctx: Any) -> None:
+    x, z = ctx.logical_data(np.zeros(8)), ctx.logical_data(np.zeros(1, np.complex128))
+    empty, flags = ctx.logical_data(np.zeros((0, 3))), ctx.logical_data(np.zeros(2, bool))
+    numbers = (
+        np.float32(0.1),
+        True,
+        2 - 3j,
+        (1, (2.5, False)),
+        np.int8(-3),
+        np.uint64(2**63 + 5),
+        np.complex64(1 + 2j),
+    )
+    found = []
+    for backend in ("play", "persistent"):
+        g = ctx.task_graph(backend=backend)
+        with g:
+            ctx.fill(x, 0.0)
+
+            @ctx.parallel_for((1,), x.rw(), z.rw(), flags.write(), args=numbers)
+            def put(_, x, z, flags, a, b, c, d, e, f, h):
+                x[0], x[1], x[2], x[3], x[4] = a, b, c.real, c.imag, d[0]
+                x[5], x[6], x[7] = d[1][0], e, f - np.uint64(2**63)
+                z[0] = c * h
+                flags[0], flags[1] = b, d[1][1]
+
+            @ctx.parallel_for(empty.shape, empty.rw())
+            def none(i, j, y):
+                y[i, j] = 1.0
+
+            ctx.fill(empty, 2.0)
+
+        for _ in range(3):
+            g.launch()
+        found.append([x.numpy().tolist(), z.numpy().tolist(), flags.numpy().tolist()])
+        assert is_loop(g) == (backend == "persistent"), g.explain()
+    assert found[0] == found[1]
+
+
+def test_threads_launch_one_graph(ctx: Any) -> None:
+    data = [ctx.logical_data(np.zeros(50)) for _ in range(5)]
+    g = ctx.task_graph(backend="persistent")
+    a = g.param("a", 1.0)
+    with g:
+        for _ in range(10):
+
+            @ctx.parallel_for(data[0].shape, data[0].rw(), args=(a,))
+            def add(i, x, a):
+                x[i] += a
+
+    def launch(k: int) -> None:
+        for _ in range(30):
+            g.launch({data[0]: data[k]} if k else None, a=float(k + 1))
+
+    threads = [threading.Thread(target=launch, args=(k,)) for k in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(5):
+        assert np.all(data[k].numpy() == 300 * (k + 1)), k
+
+
+def test_a_schedule_that_is_refused_is_played(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(*_: Any) -> None:
+        raise schedules.ScheduleError("step 1 does not come after step 0")
+
+    monkeypatch.setattr(persistent, "check", check)
+    x = ctx.logical_data_zeros(3)
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        ctx.fill(x, 2.0)
+    for _ in range(3):
+        g.launch()
+    assert np.all(x.numpy() == 2.0)
+    assert "no persistent loop: step 1 does not come after step 0" in g.explain()

@@ -146,6 +146,10 @@ class QueuedBody:
 
     # -- as a step of a loop -----------------------------------------------------------------------------------
 
+    def may_be_native(self):
+        """Return whether `native` may find steps; a quick look."""
+        return False
+
     def native(self, workers):
         """Return the `NativeBody` that does the same on up to so many workers; NotNativeError if there is none."""
         raise NotNativeError("has a body of Python's")

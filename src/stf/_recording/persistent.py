@@ -18,6 +18,7 @@ out, and the body is called once more, as it is when it is played, for its error
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from stf._recording.graph_calls import LoopCall
 from stf._recording.playback import Binding
 from stf._recording.schedules import WAKE_NS, check, planned, with_waits
 
+log = logging.getLogger("stf")
 MOST_REASONS = 8  # that are looked for
 runs_before = 1  # launches of a recording that are played before it is a loop, unless its user asked for that
 LEAST = 16  # nodes that become a loop, in a recording with others
@@ -215,6 +217,13 @@ class Plan:
                 part.learn(time_ns)
         return float(sum(times))
 
+    def words(self, values: Any) -> list[int]:
+        """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
+        return [
+            number.packed(number.parameter.value_in(values if number.binding is None else number.binding(values)))
+            for number in self.numbers
+        ]
+
     def prepare(self, words: list[int], values: Any, rebinding: Any) -> None:
         """Write what of the table depends on a launch; no other one uses it."""
         put = self.loop.put
@@ -255,13 +264,16 @@ class Loops:
         return self.is_asked or not self.reasons or self.outline is None
 
     def made(self, thing: Any, port: Any) -> Plan | None:
-        """Return a new loop; None if there is none."""
+        """Return a new loop; None if there is none, for whatever reason: what is played does the same."""
         steps = Steps(port.max_workers())
-        thing.add_steps(steps)
-        self.reasons = steps.reasons or ([] if steps.needs else ["there is nothing to do"])
-        if self.reasons:
+        try:
+            thing.add_steps(steps)
+            self.reasons = steps.reasons or ([] if steps.needs else ["there is nothing to do"])
+            return None if self.reasons else Plan(steps, port.loops)
+        except Exception as error:  # of a compiler, or a schedule that is refused
+            log.info("%s is no persistent loop: %r", thing.description, error)
+            self.reasons = [str(error) or type(error).__name__]
             return None
-        return Plan(steps, port.loops)
 
     def take(self, thing: Any, port: Any) -> Plan | None:
         """Return an idle loop, or a new one; None if there is none."""
@@ -282,14 +294,6 @@ class Loops:
                     self.first, self.idle = better, []
                     plan = better
         self.idle.append(plan)
-
-    def words(self, values: Any) -> list[int]:
-        """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
-        assert self.first is not None
-        return [
-            number.packed(number.parameter.value_in(values if number.binding is None else number.binding(values)))
-            for number in self.first.numbers
-        ]
 
     def describe(self) -> list[str]:
         """Return what to tell of it, in lines."""
@@ -332,20 +336,22 @@ class LoopPiece:
 class Run:
     """One launch of a loop, as a worker does it."""
 
-    def __init__(self, loops: Loops, thing: Any, frame: Any, words: list[int], rounds_done: int) -> None:
+    def __init__(self, loops: Loops, thing: Any, frame: Any, words: tuple[Plan, list[int]], rounds_done: int) -> None:
         self.loops, self.thing, self.words = loops, thing, words
         self.engine, self.port = frame.engine, frame.port
         self.values, self.rebinding = frame.values, frame.launch.rebinding
         self.rounds = rounds_done  # that were run
+        self.limit, self.flag = thing.rounds()
 
     def __call__(self) -> Any:
         """Run it; return the body that failed, with its values, True if the context was cancelled, or None."""
         plan = self.loops.take(self.thing, self.port)
         assert plan is not None
-        plan.prepare(self.words, self.values, self.rebinding)
+        known, words = self.words  # of the parameters, for the loop that was there when it was submitted
+        plan.prepare(words if plan is known else plan.words(self.values), self.values, self.rebinding)
         plan.runs += 1
         plan.loop.measure(plan.runs in MEASURED)
-        limit, flag = self.thing.rounds()
+        limit, flag = self.limit, self.flag
         failed = -1
         while failed < 0 and self.rounds < limit:
             if self.engine.cancelled is not None:
@@ -398,16 +404,17 @@ def launch(frame: Any, thing: Any, rounds_done: int = 0) -> Run | None:
         loops.reasons = ["its place has no loops of compiled bodies"]
     if not may_be_loop(frame):
         return None
-    if loops.first is None:
-        loops.first = loops.take(thing, port)
-        if loops.first is None:
+    plan = loops.first
+    if plan is None:
+        plan = loops.first = loops.made(thing, port)
+        if plan is None:
             return None
-        loops.idle.append(loops.first)
+        loops.idle.append(plan)  # perhaps beside that of another thread
     try:
-        words = loops.words(frame.values)
+        words = plan.words(frame.values)
     except NotThisTimeError:
         return None
-    run = Run(loops, thing, frame, words, rounds_done)
+    run = Run(loops, thing, frame, (plan, words), rounds_done)
     frame.put_loop(LoopCall(frame.launch, run))
     loops.runs_left = 0
     return run
@@ -427,8 +434,8 @@ def outline_for(frame: Any, recording: Any) -> Any:
     if not loops.reasons or not may_be_loop(frame):
         return None
     if loops.outline is None:
-        hosts = hosts_in(recording.program, frame.port.max_workers())
         found: Any = (None, [])
+        hosts = hosts_in(recording.program, frame.port.max_workers())
         if recording.program.count - len(hosts) >= LEAST:
             found = segments.loops_in(
                 recording, hosts, frame.task.where, LEAST, lambda program: LoopPiece(recording, program)
@@ -439,9 +446,12 @@ def outline_for(frame: Any, recording: Any) -> Any:
 
 
 def hosts_in(program: Any, workers: int) -> set[int]:
-    """Return the nodes of a program that are no steps of a loop."""
+    """Return the nodes of a program that are no steps of a loop; all, if few may be."""
     found = set()
-    for number, (_, operations) in enumerate(program.contents()):
+    contents: Any = program.contents()
+    if sum(all(is_likely(*operation) for operation in operations) for _, operations in contents) < LEAST:
+        return set(range(program.count))
+    for number, (_, operations) in enumerate(contents):
         steps = Steps(workers)
         try:
             for name, what in operations:
@@ -451,6 +461,11 @@ def hosts_in(program: Any, workers: int) -> set[int]:
         if steps.reasons:
             found.add(number)
     return found
+
+
+def is_likely(name: str, what: Any) -> bool:
+    """Return whether an operation may be steps of a loop; a look that takes less than to make them."""
+    return name != "call" or (hasattr(what[0], "may_be_native") and what[0].may_be_native())
 
 
 def may_be_loop(frame: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 
 import cython
 
@@ -117,9 +118,12 @@ class Body(QueuedBody):
         on_gpu: cython.bint = cython.cast("Engine", self.engine).place(self.task.where).kind == REMOTE_GPU
         return self.fn, run_on_gpu if on_gpu else run_there, rest
 
+    def may_be_native(self):
+        return native_of(self.fn) is not None
+
     def native(self, workers):
         """Return the steps of a loop that do the same; a body of stf's own says which."""
-        own = getattr(self.fn, "native", None) or NATIVE.get(self.fn)
+        own = native_of(self.fn)
         if own is None:
             raise NotNativeError(f"calls the Python function '{getattr(self.fn, '__name__', self.fn)}'")
         plain: cython.bint = self.late is None and self.kinds is None and self.results is None
@@ -228,6 +232,13 @@ class Body(QueuedBody):
         if out:
             named["out"] = out[0] if len(out) == 1 else tuple(out)
         return self.fn(*positional, **named)
+
+
+def native_of(fn):
+    """Return what makes steps of a loop of a body of stf's own, from its arguments and the workers; else None."""
+    if type(fn) is types.FunctionType:
+        return NATIVE.get(fn)
+    return getattr(fn, "native", None) if type(fn).__module__.startswith("stf.") else None
 
 
 def run_there(fn, args, written, kinds, late, owes, ignores, to_fill, around):
