@@ -22,6 +22,7 @@ def several_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small graphs have several queues, too."""
     monkeypatch.setattr(schedules, "WAKE_NS", 0.0)
     monkeypatch.setattr(schedules, "HOP_NS", 0.0)
+    monkeypatch.setattr(persistent, "usable_cores", lambda: WORKERS)
 
 
 @pytest.fixture

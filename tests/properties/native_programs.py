@@ -15,13 +15,14 @@ import random
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import stf
-from stf._recording import schedules
+from stf._recording import persistent, schedules
 
 BACKEND = os.environ.get("STF_TEST_GRAPH_BACKEND", "persistent")
 SIZE = 6
@@ -242,14 +243,14 @@ class Program:
 
 def run_program(seed: int) -> None:
     """Run one program; several queues for however little work."""
-    wake, hop = schedules.WAKE_NS, schedules.HOP_NS
-    schedules.WAKE_NS = schedules.HOP_NS = 0.0
-    try:
-        Program(seed).run()
-    except BaseException as error:
-        raise AssertionError(f"program {seed}: {type(error).__name__}: {error}") from error
-    finally:
-        schedules.WAKE_NS, schedules.HOP_NS = wake, hop
+    with (
+        mock.patch.multiple(schedules, WAKE_NS=0.0, HOP_NS=0.0),
+        mock.patch.object(persistent, "usable_cores", lambda: 8),
+    ):
+        try:
+            Program(seed).run()
+        except BaseException as error:
+            raise AssertionError(f"program {seed}: {type(error).__name__}: {error}") from error
 
 
 def main() -> None:

@@ -196,7 +196,7 @@ class While(Several):
 
     def add_steps(self, steps: Any) -> None:
         """Add what a round of a loop does to its steps: the body, and what tests whether another one follows."""
-        before = steps.add(self.body.program, [], None)
+        before = steps.joined(steps.add(self.body.program, [], None))
         if self.condition is not None:
             steps.add(self.condition.program, before, None)
 

@@ -18,7 +18,9 @@ out, and the body is called once more, as it is when it is played, for its error
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -76,8 +78,8 @@ class Steps:
         """Add the nodes of a program after some steps; return the steps after which it is done."""
         ends: list[list[int]] = []
         followed = set()
-        contents: Any = program.contents()
-        for number, (_, operations) in enumerate(contents):
+        for number in range(program.count):
+            operations: Any = program.content_of(number)[1]
             needs = program.needs_of(number)
             followed.update(needs)
             last = list(dict.fromkeys([end for need in needs for end in ends[need]])) if needs else before
@@ -90,7 +92,7 @@ class Steps:
             if len(self.reasons) >= MOST_REASONS:
                 break
         found = [end for number, node in enumerate(ends) if number not in followed for end in node]
-        return self.joined(list(dict.fromkeys(found or before)))
+        return list(dict.fromkeys(found or before))
 
     def refuse(self, operation: Any, reason: str) -> None:
         """Note why a node has no native body."""
@@ -124,14 +126,14 @@ class Steps:
         if outcome is not None:
             raise NotNativeError(f"it has {routine.description}, which says itself how it went")
         if hasattr(routine, "program"):
-            return self.add(routine.program, before, inner)
+            return self.joined(self.add(routine.program, before, inner))
         body: Any = getattr(routine, "body", None)
         count = getattr(routine, "count", None)
         if count is None or not hasattr(body, "program") or count * body.program.count > UNROLLED:
             raise NotNativeError(f"it has {routine.description} in it, which the host drives")
         for _ in range(count):
             if not self.reasons:
-                before = self.add(body.program, before, inner)
+                before = self.joined(self.add(body.program, before, inner))
         return before
 
     def add_body(
@@ -265,7 +267,7 @@ class Loops:
 
     def made(self, thing: Any, port: Any) -> Plan | None:
         """Return a new loop; None if there is none, for whatever reason: what is played does the same."""
-        steps = Steps(port.max_workers())
+        steps = Steps(min(port.max_workers(), usable_cores()))
         try:
             thing.add_steps(steps)
             self.reasons = steps.reasons or ([] if steps.needs else ["there is nothing to do"])
@@ -286,7 +288,7 @@ class Loops:
         """Keep a loop for further launches, or a better one, once it was measured."""
         if plan.runs == MEASURED[-1] and not self.is_planned:
             took_ns = plan.learn()
-            if port.max_workers() > 1 and (plan.count > 1 or took_ns > 2 * WAKE_NS):
+            if plan.steps.workers > 1 and (plan.count > 1 or took_ns > 2 * WAKE_NS):
                 self.is_planned = True
                 better = self.made(thing, port)
                 if better is not None:
@@ -448,10 +450,11 @@ def outline_for(frame: Any, recording: Any) -> Any:
 def hosts_in(program: Any, workers: int) -> set[int]:
     """Return the nodes of a program that are no steps of a loop; all, if few may be."""
     found = set()
-    contents: Any = program.contents()
-    if sum(all(is_likely(*operation) for operation in operations) for _, operations in contents) < LEAST:
+    likely = (number for number in range(program.count) if is_likely(program.content_of(number)[1]))
+    if len(list(itertools.islice(likely, LEAST))) < LEAST:
         return set(range(program.count))
-    for number, (_, operations) in enumerate(contents):
+    for number in range(program.count):
+        operations: Any = program.content_of(number)[1]
         steps = Steps(workers)
         try:
             for name, what in operations:
@@ -463,9 +466,11 @@ def hosts_in(program: Any, workers: int) -> set[int]:
     return found
 
 
-def is_likely(name: str, what: Any) -> bool:
-    """Return whether an operation may be steps of a loop; a look that takes less than to make them."""
-    return name != "call" or (hasattr(what[0], "may_be_native") and what[0].may_be_native())
+def is_likely(operations: Any) -> bool:
+    """Return whether a node may be steps of a loop; a look that takes less than to make them."""
+    return all(
+        name != "call" or (hasattr(what[0], "may_be_native") and what[0].may_be_native()) for name, what in operations
+    )
 
 
 def may_be_loop(frame: Any) -> bool:
@@ -487,6 +492,11 @@ def numbers_of(parts: list[Part]) -> list[Varying]:
                     known = found.setdefault(key, Varying(value, part.binding, number.packed, []))
                     known.slots.append(slot + number.slot)
     return list(found.values())
+
+
+def usable_cores() -> int:
+    """Return how many threads of this process run at a time: more would look in vain whether a step is done."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_true(flag: int) -> bool:

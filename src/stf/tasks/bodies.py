@@ -125,7 +125,9 @@ class Body(QueuedBody):
         """Return the steps of a loop that do the same; a body of stf's own says which."""
         own = native_of(self.fn)
         if own is None:
-            raise NotNativeError(f"calls the Python function '{getattr(self.fn, '__name__', self.fn)}'")
+            kind, name = type(self.fn), getattr(self.fn, "__name__", None)
+            what = f"a {kind.__name__}" if name is None else f"the Python function '{name}'"
+            raise NotNativeError(f"calls {what}, and no compiled loop")
         plain: cython.bint = self.late is None and self.kinds is None and self.results is None
         if not plain or self.to_fill is not None or self.check is not None or self.looks is not None:
             raise NotNativeError("gets or returns more than arrays and numbers")
