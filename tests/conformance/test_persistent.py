@@ -708,3 +708,35 @@ def test_a_schedule_that_is_refused_is_played(ctx: Any, monkeypatch: pytest.Monk
         g.launch()
     assert np.all(x.numpy() == 2.0)
     assert "no persistent loop: step 1 does not come after step 0" in g.explain()
+
+
+def test_a_loop_is_planned_again_by_measured_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies that seem short have one queue, until they were measured."""
+    monkeypatch.setattr(schedules, "WAKE_NS", 100.0)
+    monkeypatch.setattr(persistent, "WAKE_NS", 100.0)
+    with stf.context(devices="cpu", workers=2) as ctx:
+        data = [ctx.logical_data(np.ones(1)) for _ in range(4)]
+        g = ctx.task_graph(backend="persistent")
+        a = g.param("a", 1.0)
+        with g:
+            for _ in range(5):
+                for x in data:
+
+                    @ctx.parallel_for((1,), x.rw(), args=(a,))
+                    def work(_, x, a):
+                        for k in range(2000):
+                            x[0] = x[0] * 0.5 + a * (k % 3)
+
+        def model(value: float, a: float) -> float:
+            for k in range(10_000):
+                value = value * 0.5 + a * ((k % 2000) % 3)
+            return value
+
+        wanted, queues = 1.0, []
+        for k in range(8):
+            g.launch(a=1.0 + k)
+            wanted = model(wanted, 1.0 + k)
+            assert [float(x.numpy()[0]) for x in data] == [wanted] * 4
+            queues.append(g.explain().partition(" queues")[0].rpartition(" ")[2])
+        assert queues[0] == "1"
+        assert queues[-1] == "2"

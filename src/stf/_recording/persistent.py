@@ -35,6 +35,7 @@ MOST_REASONS = 8  # that are looked for
 runs_before = 1  # launches of a recording that are played before it is a loop, unless its user asked for that
 LEAST = 16  # nodes that become a loop, in a recording with others
 UNROLLED = 4096  # steps of a repetition inside of a recording
+LONG_NS = 40_000.0  # of a step that may be cut in pieces of half of that
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
 MEASURED = range(2, 5)  # the launches of a loop that are measured: the first one finds nothing in the caches
 ROUNDS = 256  # that are run before somebody looks whether the context was cancelled
@@ -208,16 +209,21 @@ class Plan:
         self.called = [part for part in steps.parts if part.body is not None and has_step(part)]
 
     def learn(self) -> float:
-        """Let bodies know how long they took; return how long all did, in ns."""
+        """Plan by the times that were measured from now on, and let bodies know theirs; return all together, in ns."""
         took = [0.0] * len(self.steps.parts)
         times = self.loop.times()
         for step, time_ns in zip(self.order, times, strict=True):
+            self.steps.costs[step] = float(time_ns)
             if self.steps.owners[step] >= 0:
                 took[self.steps.owners[step]] += time_ns
         for part, time_ns in zip(self.steps.parts, took, strict=True):
             if part.learn is not None:
                 part.learn(time_ns)
         return float(sum(times))
+
+    def has_long_step(self) -> bool:
+        """Return whether a step takes so long that the body may be cut in more pieces."""
+        return max(self.steps.costs) > LONG_NS
 
     def words(self, values: Any) -> list[int]:
         """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
@@ -265,11 +271,15 @@ class Loops:
         """Return whether to ask again, or to say why there are none."""
         return self.is_asked or not self.reasons or self.outline is None
 
-    def made(self, thing: Any, port: Any) -> Plan | None:
-        """Return a new loop; None if there is none, for whatever reason: what is played does the same."""
-        steps = Steps(min(port.max_workers(), usable_cores()))
+    def made(self, thing: Any, port: Any, known: Steps | None = None) -> Plan | None:
+        """Return a new loop, perhaps of steps that are known, which no other one uses any more; None if there is none.
+
+        Whatever the reason is, what is played does the same.
+        """
+        steps = Steps(min(port.max_workers(), usable_cores())) if known is None else known
         try:
-            thing.add_steps(steps)
+            if known is None:
+                thing.add_steps(steps)
             self.reasons = steps.reasons or ([] if steps.needs else ["there is nothing to do"])
             return None if self.reasons else Plan(steps, port.loops)
         except Exception as error:  # of a compiler, or a schedule that is refused
@@ -290,7 +300,7 @@ class Loops:
             took_ns = plan.learn()
             if plan.steps.workers > 1 and (plan.count > 1 or took_ns > 2 * WAKE_NS):
                 self.is_planned = True
-                better = self.made(thing, port)
+                better = self.made(thing, port, None if plan.has_long_step() else plan.steps)
                 if better is not None:
                     better.runs = MEASURED.stop
                     self.first, self.idle = better, []

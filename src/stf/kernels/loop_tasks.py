@@ -38,6 +38,7 @@ BLOCK, LARGE_BLOCK = 1 << 16, 1 << 20  # elements whose contributions are added 
 MAX_BLOCKS, MAX_LARGE_BLOCKS = 16, 128
 LONG = 64  # elements of a first axis, along which alone a box is cut
 MAX_COPIES = 8  # of an array that is reduced into
+KEPT_ROOM = 1 << 20  # bytes of such arrays up to which a loop of the driver's keeps these copies
 
 
 class Target(NamedTuple):
@@ -155,6 +156,8 @@ class LoopTask:
         """Return the steps that run the blocks, and then combine their results."""
         values = self.seen(given)
         arrays = values[: self.arrays]
+        if sum(arrays[target.position].nbytes for target in self.targets) > KEPT_ROOM:
+            raise NotNativeError("reduces into a large array, for which a loop would keep room")
         blocks, parts = self.blocks_of(arrays)
         if len(blocks) == 1 and all(is_result(target, arrays[target.position], parts) for target in self.targets):
             call = self.native_block(blocks[0], values, parts, 0, True)

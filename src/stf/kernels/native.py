@@ -94,6 +94,7 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
     """Return a loop, compiled for arguments like these; NotNativeError if one of them cannot be in a table."""
     import numba
     from numba import types
+    from numba.core.compiler_lock import global_compiler_lock
 
     kinds = tuple(map(numba.typeof, arguments))
     loop.compile(kinds)
@@ -103,8 +104,9 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
     if not target:
         raise NotNativeError("is compiled to code that has no address")
     text = str(function)
-    if text not in thunks:
-        thunks[text] = thunk_for(function)
+    with global_compiler_lock:  # which a fork waits for: see `forks`
+        if text not in thunks:
+            thunks[text] = thunk_for(function)
     word_of: list[Any] = []
     words_of: list[Any] = []
     for kind, value in zip(kinds, arguments, strict=True):
