@@ -740,3 +740,42 @@ def test_a_loop_is_planned_again_by_measured_times(monkeypatch: pytest.MonkeyPat
             queues.append(g.explain().partition(" queues")[0].rpartition(" ")[2])
         assert queues[0] == "1"
         assert queues[-1] == "2"
+
+
+def test_parameters_of_all_kinds(ctx: Any) -> None:
+    x, z = ctx.logical_data(np.zeros(4, np.float32)), ctx.logical_data(np.zeros(2, np.complex128))
+    found = []
+    launches = [{}, {"c": 3 - 1j}, {"b": False, "f": np.float32(0.3)}, {"c": 2.0, "n": -(2**62)}, {"f": 1.5}]
+    for backend in ("play", "persistent"):
+        g = ctx.task_graph(backend=backend)
+        c, b = g.param("c", 1 + 2j), g.param("b", True)
+        f, n = g.param("f", np.float32(0.1)), g.param("n", 7)
+        with g:
+            ctx.fill(z, c)
+
+            @ctx.parallel_for((1,), x.write(), args=(b, f, n))
+            def put(_, x, b, f, n):
+                x[0], x[1], x[2], x[3] = b, f, n % 1000, n < 0
+
+        told = []
+        for values in launches:
+            g.launch(**values)
+            told.append((z.numpy().tolist(), x.numpy().tolist()))
+        found.append(told)
+        assert is_loop(g) == (backend == "persistent"), g.explain()
+    assert found[0] == found[1]
+
+
+def test_steps_of_python_have_the_context_variables_of_the_launch(ctx: Any) -> None:
+    a, b, s = (ctx.logical_data(np.array(v)) for v in (1.0, 0.0, 5.0))
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        s.assign(a / b)
+    with np.errstate(divide="ignore"):
+        g.launch()
+        assert ctx.wait(s) == np.inf
+    assert is_loop(g)
+    with np.errstate(divide="raise"):
+        g.launch()
+    with pytest.raises(stf.TaskFailedError, match="divide by zero"):
+        ctx.wait(s)

@@ -66,9 +66,13 @@ class PythonStep:
     def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.fn = fn
         self.args = args
+        self.variables: Any = None  # context variables of who launches it, such as NumPy's `errstate`; or None
 
     def __call__(self) -> None:
-        self.fn(*self.args)
+        if self.variables is None:
+            self.fn(*self.args)
+        else:
+            self.variables.copy().run(self.fn, *self.args)
 
 
 PYTHON_NS = 2_000.0  # of such a step, about

@@ -174,7 +174,7 @@ class LoopCall:
             if launch.engine.cancelled is not None:
                 self.call_off()
             elif launch.failed() is None:
-                self.note(self.run())
+                self.note(self.run(launch.variables))
         except BaseException as error:
             failure = Failure.of(launch.task, error)
             launch.note(failure)

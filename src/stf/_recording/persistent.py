@@ -114,6 +114,7 @@ class Steps:
             if not hasattr(body, "native"):
                 raise NotNativeError("it calls Python on the host")
             native = body.native(self.workers)
+            must_have_slots(body.varying()[0], native)
             accesses = [(id(of_real(source[1])), bool(source[2])) for source in body.varying()[1]]
             return self.add_body(native, body, binding, accesses, before)
         if name == "run":
@@ -232,8 +233,8 @@ class Plan:
             for number in self.numbers
         ]
 
-    def prepare(self, words: list[int], values: Any, rebinding: Any) -> None:
-        """Write what of the table depends on a launch; no other one uses it."""
+    def prepare(self, words: list[int], values: Any, rebinding: Any, variables: Any) -> None:
+        """Write what of the table depends on a launch, by who has these context variables; no other one uses it."""
         put = self.loop.put
         moves = rebinding is not None or self.is_moved
         if words != self.last:
@@ -247,11 +248,14 @@ class Plan:
                 put(slot, self.steps.table[slot] - replica.address + other.address)
             self.is_moved = rebinding is not None
         for part in self.called:
-            if moves or any(hasattr(type(value), "value_in") for value in part.body.varying()[0]):
+            varies = moves or any(hasattr(type(value), "value_in") for value in part.body.varying()[0])
+            given = None
+            if varies:
                 given = part.body.arguments_in(values if part.binding is None else part.binding(values), rebinding)
-                for _, call in part.calls:
-                    if call.step is not None:
-                        call.step.args = given
+            for _, call in part.calls:
+                if call.step is not None:
+                    call.step.variables = variables
+                    call.step.args = given if varies else call.step.args
 
 
 class Loops:
@@ -355,12 +359,16 @@ class Run:
         self.rounds = rounds_done  # that were run
         self.limit, self.flag = thing.rounds()
 
-    def __call__(self) -> Any:
-        """Run it; return the body that failed, with its values, True if the context was cancelled, or None."""
+    def __call__(self, variables: Any) -> Any:
+        """Run it, for who has these context variables, or None.
+
+        Returns the body that failed, with its values; True if the context was cancelled; or None.
+        """
         plan = self.loops.take(self.thing, self.port)
         assert plan is not None
         known, words = self.words  # of the parameters, for the loop that was there when it was submitted
-        plan.prepare(words if plan is known else plan.words(self.values), self.values, self.rebinding)
+        words = words if plan is known else plan.words(self.values)
+        plan.prepare(words, self.values, self.rebinding, variables)
         plan.runs += 1
         plan.loop.measure(plan.runs in MEASURED)
         limit, flag = self.limit, self.flag
@@ -487,6 +495,14 @@ def may_be_loop(frame: Any) -> bool:
     """Return whether launches may be loops here, and nobody watches each task."""
     engine = frame.engine
     return frame.port.loops is not None and not frame.unread and engine.observer is None and not engine.watches
+
+
+def must_have_slots(arguments: Sequence[Any], native: NativeBody) -> None:
+    """Raise NotNativeError unless each step of a body gets all parameters among its arguments anew in each launch."""
+    wanted = {position for position, value in enumerate(arguments) if hasattr(type(value), "value_in")}
+    for call in itertools.chain.from_iterable(native.stages):
+        if call.step is None and not wanted <= {number.argument for number in call.numbers}:
+            raise NotNativeError("takes a parameter that is no number")
 
 
 def numbers_of(parts: list[Part]) -> list[Varying]:
