@@ -779,3 +779,20 @@ def test_steps_of_python_have_the_context_variables_of_the_launch(ctx: Any) -> N
         g.launch()
     with pytest.raises(stf.TaskFailedError, match="divide by zero"):
         ctx.wait(s)
+
+
+def test_data_that_are_not_aligned_are_played(ctx: Any) -> None:
+    x, y = ctx.logical_data(np.zeros(4)), np.zeros(5 * 8, np.uint8)[3:35].view(np.float64)
+    other = ctx.logical_data(y)
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw())
+        def add(i, x):
+            x[i] += i
+
+    g.launch()
+    for _ in range(3):
+        g.launch({x: other})
+    assert np.array_equal(other.numpy(), 3 * np.arange(4.0))
+    assert np.array_equal(x.numpy(), np.arange(4.0))

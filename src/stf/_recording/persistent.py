@@ -233,6 +233,16 @@ class Plan:
             for number in self.numbers
         ]
 
+    def suits(self, rebinding: Any) -> bool:
+        """Return whether other data are aligned as the recorded ones are, for which bodies were compiled."""
+        if rebinding is None:
+            return True
+        replicas = {id(replica): replica for _, replica in self.steps.moves}.values()
+        return not any(
+            (rebinding.replica_for(replica).address - replica.address) % max(replica.layout.itemsize, 1)
+            for replica in replicas
+        )
+
     def prepare(self, words: list[int], values: Any, rebinding: Any, variables: Any) -> None:
         """Write what of the table depends on a launch, by who has these context variables; no other one uses it."""
         put = self.loop.put
@@ -433,6 +443,8 @@ def launch(frame: Any, thing: Any, rounds_done: int = 0) -> Run | None:
     try:
         words = plan.words(frame.values)
     except NotThisTimeError:
+        return None
+    if not plan.suits(frame.launch.rebinding):
         return None
     run = Run(loops, thing, frame, (plan, words), rounds_done)
     frame.put_loop(LoopCall(frame.launch, run))
