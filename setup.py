@@ -55,7 +55,7 @@ HOT = {
     f"stf.{package}.{name}"
     for package, names in {
         "_backends": "lanes stream",
-        "_drivers": "base queues simulated",
+        "_drivers": "base loops queues simulated",
         "_drivers.cuda": "callers driver streams submitter work",
         "_engine": "access claims coherency engine eviction_order host_waits outcomes queued_bodies scope state task "
         "versions",
