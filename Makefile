@@ -4,7 +4,7 @@
 #   make test-all   all tests, before a change is called done                 make demo       the Cholesky example
 #   make stress     long random programs                                      make bench      overhead per task, grain, workloads
 #   make gpu-test   the tests on this machine's GPUs                 make gpu-bench  cost per task on a GPU
-#   make wheel      source distribution and wheels, each tried in a clean environment
+#   make wheel      source distribution and wheels (GCC goes by a profile), each tried in a clean environment
 #   make lint       ruff and mypy       make typecheck       mypy             make pure-test  tests, uncompiled
 #   make fakecuda-test                  tests on the stand-in for CUDA
 #   make bench AGAINST=COMMIT           CPU time of an earlier commit and of this one, in turn
@@ -95,9 +95,7 @@ gpu-build:
 	STF_COMPILE=always $(GPU_PYTHON) setup.py -q build_ext --inplace
 
 define optimize
-	rm -rf build/profile
-	STF_COMPILE=always STF_PROFILE=record $(1) setup.py -q build_ext --inplace --force
-	PYTHONPATH=src:$$PYTHONPATH $(1) benchmarks/cuda/train.py
+	bash tests/install/learn.sh $(1)
 	STF_COMPILE=always STF_PROFILE=use $(1) setup.py -q build_ext --inplace --force
 endef
 

@@ -461,7 +461,7 @@ def test_an_interrupted_finalize_can_be_repeated(ctx_factory, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("stf.contexts.ending.retiring.retire_all", interrupted)
+        patch.setattr("stf.contexts.ending.ends.retire_all", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ctx.finalize()
     ctx.finalize()

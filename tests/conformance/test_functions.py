@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import inspect
 import pickle
+import re
 import subprocess
 import sys
 from collections import namedtuple
@@ -840,3 +842,92 @@ def test_a_task_function_called_in_a_body_says_what_to_call(ctx, lX):
         ctx.synchronize()
     assert "the body of a task has arrays; call the function itself there, axpy.fn(...)" in str(failed.value.__cause__)
     lX.accept()
+
+
+@stf.task
+def weighted(out: stf.Write, factor, power=1, *parts: stf.Read):
+    out[...] = factor * sum(part**power for part in parts)
+
+
+@stf.task
+def scaled(out: stf.Write, *numbers):
+    out[...] = sum(numbers)
+
+
+def test_further_positional_arguments_are_bound_in_place(ctx, monkeypatch):
+    """Without Python's own binding, which takes as long as the rest of a task; keywords and defaults need it."""
+    out = ctx.logical_data_zeros(2)
+    ones, threes = ctx.logical_data_full(2, 1.0), ctx.logical_data_full(2, 3.0)
+    weighted(out, 2.0)  # reads the annotations
+    scaled(out)
+    assert out.numpy().tolist() == [0.0, 0.0]
+    bind = inspect.Signature.bind
+    bound = []
+    monkeypatch.setattr(inspect.Signature, "bind", lambda *args, **kwargs: bound.append(1) or bind(*args, **kwargs))
+    for call, value in [
+        (lambda: weighted(out, 2.0, 1), 0.0),
+        (lambda: weighted(out, 2.0, 1, threes), 6.0),
+        (lambda: weighted(out, 2.0, 2, ones, threes), 20.0),
+        (lambda: weighted(out, 2.0, 1, threes, threes, threes), 18.0),
+        (lambda: scaled(out), 0.0),
+        (lambda: scaled(out, 1, 2.5, 3), 6.5),
+    ]:
+        call()
+        assert out.numpy().tolist() == [value] * 2
+    assert not bound
+    weighted(out, 3.0)
+    assert out.numpy().tolist() == [0.0] * 2 and bound
+    weighted(out, factor=3.0)
+    assert out.numpy().tolist() == [0.0] * 2
+    for wrong, message in [
+        (lambda: weighted(out), "task 'weighted': missing a required argument: 'factor'"),
+        (lambda: weighted(out, 1.0, 1, ones, factor=2.0), "task 'weighted': multiple values for argument 'factor'"),
+        (lambda: weighted(out, 1.0, 1, np.ones(2)), "parameter 'parts' of task 'weighted' takes logical data"),
+        (lambda: scaled(out, 1, ones), "parameter 'numbers' of task 'scaled' has no access mode"),
+        (lambda: scaled(), "task 'scaled': missing a required argument: 'out'"),
+    ]:
+        with pytest.raises(TypeError, match=re.escape(message)):
+            wrong()
+
+
+@stf.task
+def count_up(x: stf.Read, *sums: stf.Accumulate[stf.reducer.sum]):
+    for one in sums:
+        one += x
+
+
+@stf.task
+def swap(factor, *both: stf.ReadWrite):
+    first, second = both
+    first[...], second[...] = factor * second, factor * first
+
+
+@stf.task
+def add_groups(out: stf.Write, *groups: stf.Read):
+    out[...] = sum(sum(group) for group in groups)
+
+
+@stf.task
+def summed(first: stf.Read, *parts: stf.Read) -> stf.Like["first"]:  # noqa: F821, UP037
+    return sum(parts, first)
+
+
+def test_further_arguments_of_each_mode(ctx, vec):
+    a, b, c, token = vec(1.0), vec(2.0), vec(5.0), ctx.token()
+    total(c, a, b)
+    swap(10.0, a, b)
+    assert [x.numpy()[0] for x in (a, b, c)] == [20.0, 10.0, 3.0]
+    count_up(a, b, c)
+    count_up(a, b)
+    assert [x.numpy()[0] for x in (a, b, c)] == [20.0, 50.0, 23.0]
+    ordered = stf.task(lambda x, *given: x.fill(len(given) + sum(one is None for one in given)))
+    ordered(a.write(), token.read(), token.read())
+    assert a.numpy()[0] == 4.0
+    for wrong in [(c, a, 3.0), (c, a, [b, None]), (c, None, b)]:
+        with pytest.raises(TypeError, match="parameter 'parts' of task 'total' takes logical data"):
+            total(*wrong)
+    add_groups(c, [a, b], (b,))
+    assert c.numpy()[0] == 104.0
+    made = summed(a, b, b)
+    total(c, summed(a), made)  # of data that are new themselves
+    assert made.numpy()[0] == 104.0 and c.numpy()[0] == 108.0

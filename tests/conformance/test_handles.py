@@ -458,6 +458,64 @@ def test_await_a_task_and_data(ctx, lX, lY):
     ctx.synchronize()
 
 
+def first_of(coroutine):
+    """Return what a coroutine returns that does not wait; None where it does, and close it then."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    return None
+
+
+def test_awaiting_data_that_the_host_has_does_not_suspend():
+    gate = threading.Event()
+    with stf.context(devices="cpu") as ctx:
+        x, scalar = ctx.logical_data(np.ones(3)), ctx.logical_data(np.array(2.5))
+        found = first_of(ctx.wait_async(x))
+        found += 1
+        np.testing.assert_array_equal(x.numpy(), 1.0)  # what it returns is a copy
+        assert first_of(ctx.wait_async(scalar)) == 2.5
+        assert len(first_of(ctx.wait_async([x, scalar]))) == 2
+
+        @stf.task
+        def held(x: stf.ReadWrite):
+            assert gate.wait(30)
+            x += 1
+
+        handle = held(x)
+        assert first_of(ctx.wait_async(x)) is None
+        gate.set()
+        handle.result()
+        ctx.synchronize()
+        np.testing.assert_array_equal(first_of(ctx.wait_async(x)), 2.0)
+
+
+def test_awaiting_data_that_a_device_has_suspends():
+    with stf.context(devices="cpu:2") as ctx:
+        x = ctx.logical_data(np.ones(3))
+        ctx.task(1, x.rw())(lambda x: x + 1).result()
+        assert first_of(ctx.wait_async(x)) is None
+        np.testing.assert_array_equal(ctx.wait(x), 2.0)
+
+
+def test_awaiting_spoilt_data_raises():
+    async def main():
+        with stf.context(devices="cpu") as ctx:
+            x = ctx.logical_data(np.ones(3))
+
+            @stf.task
+            def fails(x: stf.ReadWrite):
+                raise ZeroDivisionError("on purpose")
+
+            with pytest.raises(stf.TaskFailedError, match="on purpose"):
+                fails(x).result()
+            with pytest.raises(stf.TaskFailedError):
+                await x
+
+    asyncio.run(main())
+
+
 def test_awaiting_data_of_a_recording_is_an_error(ctx, lX):
     async def main() -> None:
         await lX

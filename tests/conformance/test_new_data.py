@@ -94,6 +94,66 @@ def test_types_follow_from_the_arguments(ctx):
     assert scalar(b).shape == () and float(scalar(b)) == 3.0
 
 
+@stf.task
+def scaled(s: float, a: stf.Read) -> typing.Annotated[stf.Result, stf.Like["a"]]:
+    return s * a
+
+
+@dataclasses.dataclass
+class Ends:
+    low: typing.Annotated[stf.Result, stf.New["(m,n)->()"]]
+    high: "typing.Annotated[stf.Result, 'the largest', stf.New['(m,n)->()']]"
+
+
+def test_annotations_for_type_checkers(ctx):
+    @stf.task
+    def ends(a: stf.Read) -> Ends:
+        return Ends(a.min(), a.max())
+
+    @stf.task
+    def both(a: stf.Read) -> tuple[typing.Annotated[stf.Result, stf.Like["a"]], stf.Like["a", np.float32]]:
+        return -a, a.astype(np.float32)
+
+    @stf.task
+    def quoted(a: stf.Read) -> "typing.Annotated[stf.Result, stf.Like[a, np.float32]]":
+        return a.astype(np.float32)
+
+    @stf.task
+    def other(a: stf.Read, b: stf.Write) -> typing.Annotated[np.ndarray, "is stored in b"]:
+        return a + 1
+
+    a, b = ctx.logical_data(A, write_back=False), ctx.logical_data_empty(A.shape)
+    np.testing.assert_array_equal(scaled(2.0, a).numpy(), 2 * A)
+    found = ends(a)
+    assert isinstance(found, Ends) and (float(found.low), float(found.high)) == (0.0, 5.0)
+    one, two = both(a)
+    assert one.dtype == np.float64 and two.dtype == np.float32
+    np.testing.assert_array_equal(one.numpy(), -two.numpy())
+    assert quoted(a).dtype == np.float32
+    assert isinstance(other(a, b), stf.Task)
+    np.testing.assert_array_equal(b.numpy(), A + 1)
+
+
+def test_annotations_for_type_checkers_that_say_no_shape():
+    @stf.task
+    def open_shape(a: stf.Read) -> typing.Annotated[stf.Result, stf.New]:
+        return a[a > 1]
+
+    with stf.context(devices="cpu") as ctx:
+        a = ctx.logical_data(A, write_back=False)
+        assert open_shape(a).numpy().tolist() == [2.0, 3.0, 4.0, 5.0]
+        for annotation in (stf.Result, typing.Annotated[stf.Result, "a"], tuple[stf.Result, stf.Result]):
+
+            def wrong(a: stf.Read):
+                return a
+
+            wrong.__annotations__["return"] = annotation
+            with pytest.raises(TypeError, match=r"says no shape; write Annotated\[stf.Result, stf.Like\['a'\]\]"):
+                stf.task(wrong)(a)
+    with pytest.raises(TypeError, match="stf.Result is an annotation"):
+        stf.Result()
+
+
 def test_wrong_calls(ctx):
     a, b = ctx.logical_data(A, write_back=False), ctx.logical_data(B, write_back=False)
     with pytest.raises(ValueError, match=r"gemm.*b has 2 along 'k', and a has 3"):
@@ -193,6 +253,39 @@ def test_results_are_freed_after_their_last_use():
         ctx.synchronize()
         gc.collect()
         assert len(ctx.engine.coherency.data) < 10
+
+
+def test_calls_that_are_wrong_leave_nothing_for_the_next(ctx, ctx_factory):
+    """The list of a call's arguments is kept for the next call."""
+    a, b = ctx.logical_data(A, write_back=False), ctx.logical_data(A + 1, write_back=False)
+    other = ctx_factory()
+    for _ in range(3):
+        with pytest.raises(stf.ContextMismatchError):
+            gemm(other.logical_data(A, write_back=False), ctx.logical_data(B, write_back=False))
+        with pytest.raises(TypeError, match="no access mode"):
+            scale(a, a)
+        with pytest.raises(TypeError, match="missing a required argument"):
+            scale(2.0)
+        np.testing.assert_array_equal(scale(3.0, b).numpy(), 3 * (A + 1))
+        np.testing.assert_array_equal(scale(a=a, s=2.0).numpy(), 2 * A)
+
+
+def test_objects_of_calls_are_used_again():
+    with stf.context(devices="cpu") as ctx:
+        x = ctx.logical_data(np.zeros(4))
+        counts = []
+        for _ in range(6):
+            y = x
+            for _ in range(500):
+                y = scale(1.0, y)
+            ctx.synchronize()
+            assert y.numpy().tolist() == [0.0] * 4
+            del y
+            ctx.synchronize()
+            gc.collect()
+            counts.append((len(gc.get_objects()), len(ctx.engine.coherency.data)))
+            ctx.check_state()
+        assert counts[-1][1] <= counts[2][1] and counts[-1][0] <= counts[2][0] + 50, counts
 
 
 def test_in_recordings(ctx):

@@ -11,6 +11,7 @@ from helpers import queued
 
 import stf
 from stf.observe import Observer, Observers
+from stf.observe.observer import nobody_hears
 
 
 def sections_of_the_guide(ctx):
@@ -258,3 +259,23 @@ def test_observers_are_told_what_they_do_something_about(ctx_factory):
     with ctx.task(name="two"):
         pass
     assert told.names == ["one", "two"] and len(both) == 2
+
+
+@pytest.fixture
+def observed_on_cpu():
+    with stf.context(devices="cpu", observe=True) as ctx:
+        yield ctx
+
+
+def test_a_body_is_told_once_to_a_trace_and_its_durations(observed_on_cpu):
+    """Each listener takes a share of a microsecond for each task: the graph reads times from the trace."""
+    ctx = observed_on_cpu
+    observer = ctx.engine.observer
+    assert observer.began is nobody_hears and observer.ended is nobody_hears
+    x = ctx.logical_data_zeros(4)
+    for _ in range(3):
+        ctx.task(x.rw())(lambda x: None)
+    ctx.synchronize()
+    told = [span for span in ctx._trace._spans if span[6] == "task"]
+    assert len(told) >= 3 and not ctx._dot._spans
+    assert ctx._dot.durations() == {span[0]: span[5] - span[4] for span in told}

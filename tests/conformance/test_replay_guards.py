@@ -17,6 +17,7 @@ import pytest
 from helpers import add, increment, set_to
 
 import stf
+from stf.graphs.replay import ReplayFunction
 
 
 @dataclasses.dataclass
@@ -623,3 +624,115 @@ def test_what_is_another_one_after_each_use_is_not_recorded(ctx):
         assert lY.numpy()[0] == expected.random()
     assert "not recorded, since 'numbers' is another one after each use" in of_closure.explain()
     assert "not recorded, since 'source' is another one after each use" in of_argument.explain()
+
+
+class Grid:
+    """Data in rows, and a method that submits tasks on them."""
+
+    def __init__(self, ctx):
+        self.rows = [[ctx.logical_data(np.zeros(2)) for _ in range(2)] for _ in range(2)]
+        self.edges = {"first": [1, 2], "last": (3, "text", None, 2.5)}
+
+    def step(self, number):
+        for row in self.rows:
+            for x in row:
+                set_to(x, number + self.edges["first"][0])
+
+
+def count_looks(monkeypatch):
+    """Count the calls of replayed functions that are looked at as a whole."""
+    looks, whole = [], ReplayFunction._call_whole
+    monkeypatch.setattr(ReplayFunction, "_call_whole", lambda *given: looks.append(1) or whole(*given))
+    return looks
+
+
+@pytest.mark.parametrize("where", ["argument", "closure", "method"])
+def test_data_in_lists_of_lists_are_known_again(ctx, monkeypatch, where):
+    """A number that differs in each call is a parameter, and the rest is not looked at as a whole."""
+    looks, grid = count_looks(monkeypatch), Grid(ctx)
+    submit, rows = grid.step, grid.rows
+
+    @stf.replay
+    def by_argument(rows, edges, number):
+        for x in [*rows[0], *rows[1]]:
+            set_to(x, number + edges["first"][0])
+
+    @stf.replay
+    def by_closure(number):
+        for x in [*rows[0], *rows[1]]:
+            set_to(x, number + grid.edges["first"][0])
+
+    @stf.replay
+    def by_method(number):
+        submit(number)
+
+    calls = {"argument": lambda n: by_argument(rows, grid.edges, n), "closure": by_closure, "method": by_method}
+    call = calls[where]
+
+    def values():
+        return [x.numpy()[0] for row in grid.rows for x in row]
+
+    for number in range(6):
+        call(number)
+    looks.clear()
+    for number in range(10, 14):
+        call(number)
+        assert values() == [number + 1] * 4
+    assert not looks
+    grid.edges["first"][0] = 5
+    call(20)
+    assert values() == [25] * 4 and looks
+    other = ctx.logical_data(np.zeros(2))
+    rows[1][0] = other
+    for number in range(30, 36):
+        call(number)
+        assert values() == [number + 5] * 4 and other.numpy()[0] == number + 5
+    rows[1].pop()
+    for number in range(40, 46):
+        if where == "method":
+            call(number)
+            assert values() == [number + 5] * 3
+
+
+@pytest.mark.parametrize("change", ["order", "key", "type", "sign"])
+def test_a_dict_in_a_list_is_compared_whole(ctx, lX, monkeypatch, change):
+    looks = count_looks(monkeypatch)
+    table = [{"a": 1, "b": 0.0}]
+
+    @stf.replay
+    def step(x, tables, number):
+        (keys,) = tables
+        set_to(x, number + len(next(iter(keys))) + (100 if keys.get("a") is True else 0))
+
+    for number in range(6):
+        step(lX, table, number)
+    looks.clear()
+    step(lX, table, 9)
+    assert lX.numpy()[0] == 10 and not looks
+    if change == "order":
+        table[0] = {"b": 0.0, "a": 1}
+    elif change == "key":
+        table[0]["long"] = table[0].pop("a")
+    elif change == "type":
+        table[0]["a"] = True
+    else:
+        table[0]["b"] = -0.0
+    step(lX, table, 9)
+    assert lX.numpy()[0] == 10 + {"type": 100}.get(change, 0) and looks
+
+
+def test_a_context_in_a_list_is_collected(ctx_factory):
+    @stf.replay
+    def step(given):
+        increment(given[1][0])
+
+    ctx = ctx_factory()
+    X, known = np.zeros(4), weakref.ref(ctx)
+    x = ctx.logical_data(X)
+    for _ in range(4):
+        step([ctx, [x]])
+    ctx.finalize()
+    ctx_factory.opened.clear()
+    del ctx, x
+    gc.collect()
+    assert X.tolist() == [4] * 4 and known() is None

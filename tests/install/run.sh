@@ -11,7 +11,11 @@ for python in ${PYTHONS:-python3}; do
   "$python" -m venv "$work/build-$name"
   "$work/build-$name/bin/pip" --disable-pip-version-check -q install build
   [ -e "$root"/dist/*.tar.gz ] || "$work/build-$name/bin/python" -m build -s -o "$root/dist" "$root" > "$work/sdist.log"
-  STF_COMPILE=always "$work/build-$name/bin/pip" --disable-pip-version-check -q wheel --no-deps -w "$root/dist" "$root"/dist/*.tar.gz
+  tree=$work/tree-$name # the profile knows objects by their paths
+  mkdir "$tree" && tar -xzf "$root"/dist/*.tar.gz -C "$tree" --strip-components=1
+  bash "$tree/tests/install/learn.sh" "$work/build-$name/bin/python" "$tree/build/fakecuda"
+  (cd "$tree" && STF_COMPILE=always STF_PROFILE=use "$work/build-$name/bin/pip" --disable-pip-version-check -q wheel \
+    --no-deps --no-build-isolation -w "$root/dist" .)
   "$python" -m venv "$work/clean-$name"
   "$work/clean-$name/bin/pip" --disable-pip-version-check -q install "$root"/dist/*-"$name"-*.whl
   (cd "$work" && "clean-$name/bin/python" "$root/tests/install/check.py" "$root/README.md")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stf._engine import retiring
+from stf._engine import ends
 from stf._engine.access import DataHandle
 from stf._engine.engine import Engine
 from stf._port.place import Place
@@ -51,7 +51,7 @@ def chain(n: int, log: bool = False) -> Bench:
     data = bench.array()
     for _ in range(n):
         bench.empty_task(data.rw())
-    retiring.retire_all(bench.engine)
+    ends.retire_all(bench.engine)
     return bench
 
 
@@ -96,7 +96,7 @@ def two_devices(log: bool = False) -> Bench:
         bench.empty_task(i % 2, a.rw(), b.read())
         bench.empty_task(1 - i % 2, b.rw())
         bench.empty_task("host", a.read())
-    retiring.retire_all(bench.engine)
+    ends.retire_all(bench.engine)
     return bench
 
 

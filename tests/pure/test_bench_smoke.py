@@ -275,3 +275,80 @@ def test_predicted_beside_measured():
     rows = [line.split() for line in printed.splitlines()[1:]]
     assert [row[0] for row in rows] == ["cholesky", "cholesky", "stencil", "stencil", "halo", "halo"]
     assert all(0.2 < float(row[6]) < 2.0 for row in rows)
+
+
+TASK_BENCH = BENCHMARKS / "task_bench"
+
+
+@pytest.fixture
+def task_bench(monkeypatch):
+    """Import a module of ``benchmarks/task_bench`` as its script does."""
+    pytest.importorskip("numba")
+    monkeypatch.syspath_prepend(str(TASK_BENCH))
+    names = [".".join(file.relative_to(TASK_BENCH).with_suffix("").parts) for file in TASK_BENCH.rglob("*.py")]
+    mine = {name.removesuffix(".__init__") for name in names}
+    for name in mine & set(sys.modules):
+        monkeypatch.delitem(sys.modules, name)  # of another benchmark, with the same name
+    yield importlib.import_module
+    for name in mine:
+        sys.modules.pop(name, None)
+
+
+def test_patterns_of_task_bench(task_bench):
+    graph_of = task_bench("patterns").Graph
+    assert graph_of("stencil_1d", 4).row(1) == [[0, 1], [0, 1, 2], [1, 2, 3], [2, 3]]
+    assert graph_of("stencil_1d_periodic", 4).row(7) == [[0, 1, 3], [0, 1, 2], [1, 2, 3], [0, 2, 3]]
+    assert [graph_of("fft", 4).row(step)[0] for step in range(4)] == [[], [0, 1], [0, 2], [0, 1]]
+    assert [graph_of("tree", 4).row(step) for step in range(3)] == [[[]], [[0], [0]], [[0], [0], [1], [1]]]
+    assert graph_of("spread", 10).row(2)[9] == [2, 4, 6, 8, 9]
+    assert graph_of("nearest", 8).row(1)[4] == [2, 3, 4, 5, 6]
+    assert graph_of("all_to_all", 3).row(5) == [[0, 1, 2]] * 3
+    drawn = graph_of("random_nearest", 32)
+    assert drawn.row(1) == graph_of("random_nearest", 32).row(1) != drawn.row(2)
+    for pattern in task_bench("patterns").PATTERNS:
+        graph = graph_of(pattern, 6)
+        steps = graph.steps_for(300)
+        assert (steps - graph.first) % graph.period == 0 and graph.period % 2 == 0
+        assert graph.count(steps) == sum(len(graph.row(step)) for step in range(steps)) >= 2 * graph.period
+        assert graph.row(graph.first) == graph.row(graph.first + graph.period)
+        for step in range(1, steps):
+            assert all(0 <= i < len(graph.row(step - 1)) for inputs in graph.row(step) for i in inputs)
+
+
+def test_task_bench_computes_what_numpy_does(task_bench, monkeypatch):
+    """Every pattern on every runner that is installed; those in other processes run one pattern."""
+    metg, patterns, runners, script = map(task_bench, ("metg", "patterns", "runners", "run"))
+    ran = set()
+    for made in script.RUNNERS:
+        if made.name in ("Ray", "dask.distributed"):
+            continue
+        for pattern in patterns.PATTERNS:
+            try:
+                runner = made(patterns.Graph(pattern, 4), "cpu")
+            except runners.Missing:
+                break
+            metg.check(runner, 16)
+            ran.add(made.name)
+            if made.name == "concurrent.futures":
+                runner.last[0][0].result()[2] += 1
+                with pytest.raises(AssertionError, match="checksums"):
+                    metg.must_be(runner.graph, runner.graph.first + 3 * runner.graph.period, 16, runner.rows(), "it")
+            runner.close()
+    assert ran >= {"stf, streamed", "stf, kernels", "stf, task_graph", "stf, @stf.replay", "concurrent.futures"}
+
+
+def test_task_bench_is_measured(task_bench, tmp_path):
+    out, picture = tmp_path / "curves.json", tmp_path / "curves.png"
+    options = ("--patterns", "stencil_1d", "--runners", "streamed", "futures", "--width", 4, "--budget-s", 0.001)
+    printed = run(TASK_BENCH / "run.py", *options, "--repeat", 1, "--json", out)
+    assert "METG(50 %), us" in printed
+    curves = json.loads(out.read_text())["curves"]
+    assert [curve["runner"] for curve in curves] == ["stf, streamed", "concurrent.futures"]
+    assert all(point["granularity_us"] > 0 < point["efficiency"] for curve in curves for point in curve["points"])
+    pytest.importorskip("matplotlib")
+    curve_of, point_of = task_bench("metg").Curve, task_bench("metg").Point
+    points = [point_of(i, 2, 8, us, part, 1.0) for i, (us, part) in enumerate(((4.0, 0.25), (16.0, 0.75)))]
+    curves = [curve_of("fft", name, kind, points) for name, kind in (("one", "stf"), ("other", "peer"))]
+    assert curves[0].metg_us == pytest.approx(8.0)
+    task_bench("chart").draw(curves, 2, picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -536,6 +536,7 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
     },
     "Like": {"TypeError": lambda w: stf.Like[3]},
     "New": {"TypeError": lambda w: stf.New["m,k"]},
+    "Result": {"TypeError": lambda w: stf.Result()},
     "Context.task": {
         "TypeError": lambda w: w.ctx.task(0, 1, w.x.rw()),
         "PlaceError": lambda w: w.ctx.task(GONE, w.x.rw()),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import stf
+import stf.observe
+import stf.placement
 
 LIMIT = 1.5  # times the import of NumPy; about 0.45, compiled or not
 FOREIGN = ("numba", "llvmlite", "cuda", "cupy", "torch", "scipy", "matplotlib", "networkx")
@@ -24,9 +30,19 @@ SLOW = {  # modules that take milliseconds to load, and that a program of tasks 
     "subprocess",
     "sysconfig",
     "stf._drivers.wrappers.hostile",
+    "stf.data.checkpoints",
+    "stf.data.partitioned",
+    "stf.graphs.repeated_windows",
+    "stf.graphs.replay",
+    "stf.graphs.task_graph",
+    "stf.kernels.foreign_kernels",
     "stf.kernels.gpu_loops",
     "stf.kernels.launch",
     "stf.kernels.parallel_for",
+    "stf.observe.statistics",
+    "stf.places.partition",
+    "stf.planning.plan",
+    "stf.tasks.grid_task",
 }
 WATCHING = ("stf.observe.dot", "stf.observe.trace", "stf.observe.why", "stf.observe.draw")
 
@@ -59,6 +75,25 @@ assert first.__name__ == {name!r} and first.__doc__
 assert "context" in inspect.signature(first).parameters
 """
     run(code)
+
+
+@pytest.mark.parametrize("package", [stf, stf.observe, stf.placement], ids=lambda package: package.__name__)
+def test_each_name_that_is_loaded_late_is_what_type_checkers_see(package: ModuleType) -> None:
+    tree = ast.parse(Path(str(package.__file__)).read_text())
+    block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    late = {name for name in package.__all__ if name not in imported_by(tree)}
+    seen = {}
+    for statement in block.body:
+        assert isinstance(statement, ast.ImportFrom) and statement.module is not None
+        module = f"{package.__name__}.{statement.module}" if statement.level else statement.module
+        seen |= {alias.name: module for alias in statement.names}
+    assert seen.keys() == late
+    for name, module in seen.items():
+        assert getattr(package, name) is getattr(sys.modules[module], name)
+
+
+def imported_by(tree: ast.Module) -> set[str]:
+    return {alias.name for n in tree.body if isinstance(n, ast.ImportFrom) for alias in n.names}
 
 
 def test_import_loads_nothing_that_watches() -> None:

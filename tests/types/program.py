@@ -5,7 +5,7 @@ Nobody runs this.
 
 import asyncio
 import concurrent.futures
-from typing import Any, assert_type
+from typing import Annotated, Any, assert_type
 
 import numpy as np
 
@@ -36,6 +36,42 @@ def add(x: stf.Read, total: stf.Accumulate[stf.reducer.sum], s: stf.Stream | Non
     return x
 
 
+@stf.task
+def scale(s: float, a: stf.Read) -> Annotated[stf.Result, stf.Like["a"]]:
+    return s * a
+
+
+@stf.task(pure=True)
+def gemm(a: stf.Read, b: stf.Read) -> Annotated[stf.Result, stf.New["(m,k),(k,n)->(m,n)"]]:
+    return a @ b
+
+
+@stf.task
+def total_of(a: stf.Read) -> Annotated[stf.Result, stf.New[lambda a: (), np.float64]]:
+    return float(a.sum())
+
+
+@stf.task
+def shapeless(a: stf.Read) -> Annotated[stf.Result, stf.New]:
+    return "no array"  # error
+
+
+@stf.task
+def halves(a: stf.Read) -> tuple[Annotated[stf.Result, stf.Like["a"]], Annotated[stf.Result, stf.Like["a"]]]:
+    return a / 2, a / 2
+
+
+@stf.task
+def stored(a: stf.Read, b: stf.Write) -> np.ndarray[Any, Any]:
+    assert isinstance(a, np.ndarray)
+    return a
+
+
+@stf.task
+def unsaid(a: stf.Read, b: stf.Write):  # type: ignore[no-untyped-def]
+    return a
+
+
 @stf.replay
 def iterate(x: stf.LogicalData, n: int) -> stf.LogicalData:
     axpy(2.0, x, x)
@@ -50,6 +86,10 @@ class Solver:
     @stf.task
     def step(self, a: float, x: stf.ReadWrite) -> None:
         x *= a
+
+    @stf.task
+    def stepped(self, x: stf.Read) -> Annotated[stf.Result, stf.Like["x"]]:
+        return 2 * x
 
 
 async def wait_for(handle: stf.Task, x: stf.LogicalData) -> None:
@@ -95,6 +135,22 @@ with stf.context(devices="cpu") as ctx:
     assert_type(solver.step(2.0, x), stf.Task)
     solver.step.on(1)(2.0, x).result()
     solver.step(x)  # error
+    assert_type(solver.stepped(x), stf.LogicalData)
+    solver.stepped.on(1)(x).numpy()
+    solver.stepped()  # error
+    c = gemm(scale(2.0, x), b=y)
+    assert_type(c, stf.LogicalData)
+    assert_type(scale.on(1).named("s").with_priority(1)(2.0, c), stf.LogicalData)
+    assert_type(total_of(c).numpy(), np.ndarray[Any, Any])
+    first, second = halves(c)
+    assert_type(second, stf.LogicalData)
+    c.result()  # error
+    scale("2", x)  # error
+    scale(2.0)  # error
+    halves(c).numpy()  # error
+    assert_type(stored(x, y), stf.Task)
+    assert_type(unsaid(x, y), stf.Task)
+    assert_type(add(x, y), stf.Task)
     solver.step("2", x)  # error
     Solver.step(solver, 2.0, x)
     row = ctx.logical_data_zeros(6).tiles(2)

@@ -17,6 +17,7 @@ cdef enum:
 cdef class Data:
     # what each access looks at comes first, on as few lines of the cache as it takes
     cdef readonly object engine  # whose it is
+    cdef list dropped  # the engine's, of what users have dropped
     cdef public Version version  # its state in the innermost scope
     cdef int64_t mark  # the claim that has it: twice in one task is one access
     cdef public bint is_result  # a task makes it, and returns it
@@ -44,7 +45,7 @@ cdef class Data:
     cdef public MemorySpan span  # its memory in the registry
     cpdef Layout layout_at(self, int place)
 
-cdef Data make_data(object engine, int64_t ident, Layout layout, str name, bint token, object scope)
+cdef Data make_data(object engine, list dropped, int64_t ident, Layout layout, str name, bint token, object scope)
 
 cdef class MemorySpan:
     cdef int64_t ident
@@ -79,5 +80,7 @@ cdef class Access:
     cdef readonly int place
     cdef readonly object op
 
+cpdef int drop(object engine, object item) except -1
+cdef int drop_into(list dropped, object item) except -1
 cpdef int must_be_writeable(Data data, object what) except -1
 cdef Access make_access(DataHandle handle, int mode, object data_place)

@@ -17,7 +17,7 @@ shared = [False]  # whether any memory is registered in several live contexts, s
 MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 
 
-@cython.freelist(64)
+@cython.freelist(1024)
 @cython.cclass
 class Data:
     """The engine's record of one logical data: its layout, its home and its current version."""
@@ -39,10 +39,10 @@ class Data:
         return f"logical data {self.label()} ({self.layout.dtype}, shape {self.layout.shape})"
 
 
-def make_data(engine, ident, layout, name, token, scope):
+def make_data(engine, dropped, ident, layout, name, token, scope):
     """Return a data that has no replica yet."""
     data: Data = Data.__new__(Data)
-    data.engine = engine
+    data.engine, data.dropped = engine, dropped
     data.id = ident
     data.layout = layout
     data.name = name
@@ -187,15 +187,21 @@ class DataHandle:
     def __del__(self):
         core = self.core
         if core is not None and not core.released:
-            drop(core.engine, core)
+            drop_into(core.dropped, core)
 
 
 def drop(engine, item):
     """Let the engine release something at its next entry, for a finalizer, which can tell nobody of an error."""
+    return drop_into(engine.dropped, item)
+
+
+def drop_into(dropped, item):
+    """Do as `drop`, for who knows the engine's list."""
     try:
-        engine.dropped.append(item)
+        dropped.append(item)
     except MemoryError:
-        engine.dropped.append(item)  # the memory of whoever failed for want of it is free by now
+        dropped.append(item)  # the memory of whoever failed for want of it is free by now
+    return 0
 
 
 @cython.freelist(1024)

@@ -43,6 +43,19 @@ def may_come_later(task, data, replica, mode):
     return False
 
 
+def result_replica(task, use, version, place):
+    """Return the replica of new data that awaits what the body of a task returns; None if this is no such access."""
+    data = use.core
+    if not task.binds_late or use.mode != WRITE or not data.is_result or len(version.replicas) > 0:
+        return None
+    if data.layout.nbytes == 0 and data.layout.dtype is not None:
+        return None
+    replica = make_replica(data, place, data.layout.packed())
+    replica.awaits_result = True
+    version.replicas.append(replica)
+    return replica
+
+
 def adopt(gate, replica, array, address):
     """Let an array be the memory of a replica; return False if that has memory by now."""
     views = {True: array}

@@ -6,7 +6,7 @@ from stf._engine.access cimport Data, READ, WRITE
 from stf._engine.eviction_order cimport STAYS, EvictionOrder, has_replica, key_of, outermost, version_of
 from stf._port.events cimport EventSet
 from stf._port.links cimport Links
-from stf._port.replicas cimport INVALID, Replica
+from stf._port.replicas cimport INVALID, Replica, make_replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, Port
 from stf._engine.scope cimport Scope
 from stf._engine.versions cimport Version

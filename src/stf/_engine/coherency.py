@@ -149,7 +149,7 @@ class Coherency:
         if replica is None or replica.state == INVALID:
             replica = cython.cast(Scope, version.scope).replica_for(data, version, place, mode)
         if replica is None:
-            replica = Replica(data, place, data.layout_at(place))
+            replica = make_replica(data, place, data.layout_at(place))
             version.replicas.append(replica)
         replica.pins += 1
         try:
@@ -417,7 +417,7 @@ class Coherency:
         """Keep a replica's memory, whose last uses `waits` are; what was given up first makes room."""
         nbytes: cython.longlong = replica.layout.nbytes
         self.free_spare(pool, nbytes)
-        spare: Replica = Replica(None, replica.place, replica.layout)
+        spare = make_replica(None, replica.place, replica.layout)
         spare.address, spare.owner = replica.address, replica.owner
         spare.ready.update(self.waits)
         pool.spare.append(spare)

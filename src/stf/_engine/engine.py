@@ -20,6 +20,7 @@ from stf._engine import (
     prefetching,
     reductions,
     retiring,
+    room,
     thread_turns,
     windows,
 )
@@ -340,7 +341,7 @@ class Engine(EngineState):
             if old is not None:
                 old.relation.refresh(old.place)
                 continue
-            retiring.end_pause(self, events, retries)
+            room.end_pause(self, events, retries)
             retries += 1
 
     def can_begin_again(self, task: TaskCore, reason):
@@ -350,11 +351,11 @@ class Engine(EngineState):
         if isinstance(reason, thread_turns.OtherThreadRecordsError):
             return thread_turns.await_scope(self, reason.scope)
         if isinstance(reason, host_waits.Pause):
-            retiring.end_pause(self, reason.events, task.begin_retries)
+            room.end_pause(self, reason.events, task.begin_retries)
             task.begin_retries += 1
             return True
         if isinstance(reason, OutOfMemoryError):
-            return retiring.find_room(self, task, reason)
+            return room.find_room(self, task, reason)
         if isinstance(reason, parts.OutdatedError):
             reason.relation.refresh(reason.place)
             return True
@@ -496,7 +497,14 @@ class Engine(EngineState):
             place: cython.int = affine if use.place == AFFINE else use.place
             task.remote |= place != affine
             replica = version.find(place)
-            if is_missing(task, use, replica):
+            if replica is None:
+                replica = adoption.result_replica(task, use, version, place)
+                if replica is None:
+                    missing = True
+                    continue
+                replica.pins += 1
+                replicas[i] = replica
+            elif is_missing(task, use, replica):
                 missing = True
             else:
                 replica.pins += 1
@@ -682,7 +690,7 @@ def outside_events_before(engine: Engine, task: TaskCore):
 
 def is_missing(task: TaskCore, use: Access, replica: Replica):
     """Return whether a task has to be given the replica of an access: an allocation, a copy, or both."""
-    if replica is None or (use.mode & READ and replica.state == INVALID):
+    if use.mode & READ and replica.state == INVALID:
         return True
     return not replica.has_memory() and not adoption.may_wait(task, use, replica)
 

@@ -1,5 +1,7 @@
 """Handing over to a caller's stream: what was submitted comes before what comes there, and the host waits for none.
 
+So it is at the end of a context that has the stream, and where data are frozen: lent outside tasks.
+
 Only bodies and callbacks on the host are waited for: work of theirs was not given to the device yet.
 """
 
@@ -7,15 +9,16 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine import claims, host_waits, parts, retiring
+from stf._engine import claims, ends, host_waits, parts, reductions, retiring, room
 from stf._engine.host_waits import Pause
+from stf.errors import UninitializedDataError
 
 
 def hand_over(engine: Engine, place, pointer):
     """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
     retries = 0
     while True:
-        retiring.abandon_open_tasks(engine)
+        ends.abandon_open_tasks(engine)
         engine.gate.enter()
         engine.coherency.pauses = retries
         try:
@@ -26,7 +29,7 @@ def hand_over(engine: Engine, place, pointer):
         finally:
             engine.coherency.pauses = 0
             engine.gate.leave()
-        retiring.wait_outside(engine, events, retries)
+        room.wait_outside(engine, events, retries)
         retries += 1
     signal_stream(engine, place, device_tails(engine), pointer, owners)
 
@@ -42,10 +45,10 @@ def retire_everything(engine: Engine):
         engine.root.tails_at(0, pending)  # what runs may submit more
     if pending.count == 0:
         retiring.settle_ready(engine)
-        retiring.open_outcomes(engine, pending)
-    retiring.pause_for(engine, pending)
+        ends.open_outcomes(engine, pending)
+    ends.pause_for(engine, pending)
     owners = []
-    everything = retiring.in_order_of_end(engine)
+    everything = ends.in_order_of_end(engine)
     for item in everything:
         data: Data = item
         data.released = True
@@ -120,6 +123,40 @@ def come_after(engine: Engine, place, pointer):
     finally:
         event = engine.root.end(slot)
     return event
+
+
+def freeze(engine: Engine, data: Data, mode, holds):
+    """Lend a data outside tasks; `mode` is READ or RW. Then it is in the list `holds`, too."""
+    retiring.check_unused(data, "frozen")
+    version = data.version
+    if version.partials is not None:
+        reductions.combine(engine, data)
+    if version.valid == 0 and not data.token:
+        retiring.raise_if_poisoned(data)
+        raise UninitializedDataError(
+            f"{data.describe()} is frozen before anything wrote it; write it first, or create it with "
+            "logical_data_zeros"
+        )
+    holds.append(data)
+    version.frozen, version.frozen_by = mode, PyThread_get_thread_ident()
+
+
+def frozen_replica(engine: Engine, data: Data, place, mode):
+    """Return a valid replica at `place` and the events after which it may be used."""
+    version = data.version
+    events = EventSet()
+    slot = engine.root.begin(place, events, COMPUTE if place else HOST)
+    try:
+        replica = engine.coherency.provide(data, version, place, READ, slot)
+        replica.pins -= 1
+    finally:
+        engine.root.abort(slot)
+    events.update(version.writers)
+    if mode & WRITE:
+        events.update(version.readers)
+        engine.coherency.own(version, replica)
+    events.update(replica.ready)
+    return replica, events
 
 
 def unfreeze(engine: Engine, data: Data, place, pointers):

@@ -17,7 +17,7 @@ cdef class QueuedBody:
     cdef Outcome outcome  # None: it is a node of a graph that others launch
     cdef public object graph  # the life of what that was made of, whose memory it uses; None if the graph has its own
     cdef public bint in_graphs  # it uses no CUDA, and can be a node of a graph of the driver's
-    cdef public object targets  # the replicas that it may write, where it is recorded
+    cdef public object targets  # the replica that it may write, where it is recorded; or a list of several, or none
     cdef public object variables  # the context variables of who submitted it, or launched it; None if there are none
     cdef list inputs
     cdef readonly TaskCore task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter_ns
 
 import cython
 
@@ -10,6 +10,7 @@ from stf._engine import host_waits
 from stf._engine.failures import Cancellation, Failure
 from stf._port.native import NotNativeError
 from stf.errors import PlanError, TaskStateError, no_value
+from stf.observe.observer import nobody_hears
 
 RUNNING: dict = host_waits.RUNNING
 NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task failed, and how"))
@@ -244,12 +245,14 @@ class QueuedBody:
         engine: EngineState = self.engine
         thread: object = PyThread_get_thread_ident()  # one object, since the end of this must not ask for another
         task = self.task
-        start = time.perf_counter_ns() if self.watched else 0
+        start = perf_counter_ns() if self.watched else 0
         host_waits.running_bodies += 1
         try:
             RUNNING[thread] = task
             if engine.observer is not None:
-                engine.observer.began(task.id, task.symbol or task.kind)
+                tell = engine.observer.began
+                if tell is not nobody_hears:
+                    tell(task.id, task.symbol or task.kind)
             self.prepare()
             fault = engine.root.fault()
             if fault is not None:  # its data may be anything; the context itself tells it
@@ -261,9 +264,11 @@ class QueuedBody:
             RUNNING.pop(thread, None)
             host_waits.running_bodies -= 1
             if engine.observer is not None:
-                engine.observer.ended(task.id)
+                tell = engine.observer.ended
+                if tell is not nobody_hears:
+                    tell(task.id)
             if self.watched:
-                self.tell_times(thread, start, time.perf_counter_ns())
+                self.tell_times(thread, start, perf_counter_ns())
         return None
 
     def tell_times(self, thread, start, end):

@@ -11,6 +11,7 @@ cdef enum:
     LARGEST = 64  # bytes that ports read back
 
 cdef object read_back(Engine engine, TaskCore task, Data data)
+cpdef bint is_on_host(Engine engine, Data data) except -1
 cdef bint is_plain(Engine engine, Data data) except -1
 cdef bint is_free(Data data, Version version) except -1
 cdef Replica only_replica(Version version)

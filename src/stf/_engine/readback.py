@@ -32,6 +32,22 @@ def read_back(engine, task, data):
     return engine.root.readback.end(landing, data.layout.nbytes)
 
 
+def is_on_host(engine, data):
+    """Return whether the host has the content of a data, and nobody who reads it there would wait."""
+    if engine.gathering is not None or engine.scope.records or engine.watches or data.layout is None:
+        return False
+    if not engine.is_ready(data):
+        return False
+    version = data.version
+    if version.outcome is not None and version.outcome.failed() is not None:
+        return False
+    for item in version.replicas:
+        replica: Replica = item
+        if replica.place == 0 and replica.state != INVALID:
+            return all([engine.is_done(event) for event in replica.ready.tolist()])
+    return False
+
+
 def is_plain(engine, data):
     """Whether a data is small and packed, no array of the user's, and nobody wants to know more than its content."""
     layout = data.layout

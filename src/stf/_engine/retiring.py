@@ -6,20 +6,14 @@ again when what it waits for is there.
 
 from __future__ import annotations
 
-import time
-
 import cython
 
-from stf._engine import adoption, host_waits, parts, recording_caches, reductions, thread_turns, tiles
+from stf._engine import adoption, host_waits, parts, reductions, tiles
 from stf._engine.access import must_have_shape
-from stf._engine.failures import Failure
 from stf._engine.host_waits import Pause
-from stf._support.sync import Gate
-from stf.errors import AccessError, CaptureError, TaskStateError, UninitializedDataError
+from stf.errors import AccessError, TaskStateError
 
 MAX_DEFERRED = 256
-BODY_STEP_S = 0.0005  # how often a context that ends looks whether a body of another one still uses it
-PATIENT = 16  # pauses without a sleep
 
 
 def drain(engine: EngineState):
@@ -57,6 +51,9 @@ def release_now(engine: EngineState, data: Data):
         return 0
     data.released = True
     try:
+        if is_plain(data):
+            forget_plain(engine, data)
+            return 0
         fold(engine, data)
         if not is_dirty(data) or not data.version.may_fail():
             retire(engine, data)
@@ -65,6 +62,25 @@ def release_now(engine: EngineState, data: Data):
         engine.deferred.append(data)
         raise
     engine.deferred.append(data)
+    return 0
+
+
+def is_plain(data: Data):
+    """Return whether nobody but tasks has to do with the memory of a data: no user, recording, part or reduction."""
+    if data.home is not None or data.span is not None or data.parent is not None or data.linked is not None:
+        return False
+    return data.version.partials is None and data.owner is None and data.protection is None
+
+
+def forget_plain(engine: EngineState, data: Data):
+    """Do as `forget`, for data that are plain: programs make and drop those that tasks return by the million."""
+    engine.coherency.drop_replicas(data)
+    engine.coherency.data.pop(data.id, None)
+    if engine.has_dropped:
+        engine.orphans.pop(data.id, None)
+        engine.dropped_tiles.pop(data.id, None)
+    if engine.observer is not None:
+        engine.observer.data_removed(data.id)
     return 0
 
 
@@ -150,71 +166,6 @@ def write_orphan_home(engine: EngineState, data: Data, pending: EventSet):
         pending.update(version.writers)
     elif not version.is_poisoned():
         engine.coherency.write_home(data)
-
-
-def adopt(engine: EngineState, data: Data, producer):
-    """Let data that only recordings hold be the user's again, who may have written to the array meanwhile."""
-    data.is_dropped = True  # perhaps it is among the dropped still
-    whole: Data = tiles.whole(data)
-    take_homes(engine, [data, *tiles.within(engine, data)] if data.tiles else [data], {whole.id: producer})
-    undrop(engine, data)
-
-
-def undrop(engine: EngineState, data: Data):
-    """Let a user hold data again that were dropped."""
-    data.is_dropped = False
-    engine.orphans.pop(data.id, None)
-    engine.dropped_tiles.pop(data.id, None)
-    while data in engine.dropped:
-        engine.dropped.remove(data)
-
-
-def is_of_user(data: Data):
-    """Return whether a data's memory is its user's alone: it was dropped, and so was what it was cut from."""
-    whole: Data = tiles.whole(data)
-    if not data.is_dropped or data.private or data.released or data.home is None or whole.home is None:
-        return False
-    while data.parent is not None:
-        data = data.parent
-        if not data.is_dropped:
-            return False
-    return True
-
-
-def take_homes(engine: EngineState, found, producers):
-    """Let the content of data that users have dropped be what they have in their arrays by now.
-
-    `producers` says by the id of what was cut on which stream that is being made.
-    """
-    followed = {}  # tiles are of one array
-    for item in found:
-        data: Data = item
-        if not is_of_user(data) or not take_home(data):
-            continue
-        whole: Data = tiles.whole(data)
-        if whole.id not in followed:
-            followed[whole.id] = wait_on_user(engine, data, producers.get(whole.id))
-        elif followed[whole.id]:
-            data.version.writers.add(followed[whole.id])
-
-
-def take_home(data: Data):
-    """Let the content of a data be what its user has in the array; False if that is in use, or not there yet.
-
-    What a task has spoilt, and the user was told so, is as good as the user left it.
-    """
-    version = data.version
-    if version.parent is not None or version.partials is not None or version.claims or data.tiles:
-        return False
-    if version.is_poisoned():
-        if not version.outcome.failed().delivered:
-            return False
-        version.outcome = None
-    elif data.home.state == INVALID and tiles.whole(data).write_back:
-        return False
-    engine: EngineState = data.engine
-    engine.coherency.own(version, data.home)
-    return True
 
 
 def settle(engine: EngineState, waiting):
@@ -324,49 +275,6 @@ def raise_if_poisoned(data: Data):
         raise failure.error_of_reader("of the caller", data.describe())
 
 
-PER_THREAD_STREAM = 2  # CUDA's default stream of the calling thread, which nobody captures
-
-
-def wait_on_producer(engine: EngineState, data: Data, place, producer):
-    """New data, whose content is being made: on a caller's stream, or `producer` makes a stream wait for it.
-
-    Return the event after which it is there; 0 if that is for the caller of the capture to say.
-    """
-    port = engine.root
-    event: cython.longlong
-    if isinstance(producer, int):
-        event = port.callers.arrive(place, producer)
-        data.version.writers.add(event)
-        return event
-    if port.captured:  # what is there comes before the capture, which cannot wait for it
-        producer(PER_THREAD_STREAM)
-        return 0
-    slot = port.begin(place, EventSet(), COMPUTE)
-    try:
-        producer(port.stream(slot))
-    finally:
-        event = port.end(slot)
-        data.version.writers.add(event)
-    return event
-
-
-def wait_on_user(engine: EngineState, data: Data, producer):
-    """Known data, whose array the user may have written to: what is made of it now comes first.
-
-    What is on a stream that is being captured has not run, and does not until that graph is launched. Return the event
-    after which that is there; 0 if there is nothing to wait for.
-    """
-    place: cython.int = data.home.place
-    if producer is None or (place <= 0 and engine.root.callers is None):
-        return 0
-    try:
-        return wait_on_producer(
-            engine, data, place if engine.place(place).ordinal >= 0 else 1, producer
-        )  # managed and pinned memory: of some device
-    except CaptureError:
-        return 0
-
-
 def accept(engine: EngineState, data: Data):
     """Declare poisoned content good."""
     version = data.version
@@ -378,43 +286,6 @@ def accept(engine: EngineState, data: Data):
     adoption.forget_result(version)
     if version.valid == 0 and data.home is not None:
         engine.coherency.own(version, data.home)
-
-
-# -- freeze --------------------------------------------------------------------------------------------------------
-
-
-def freeze(engine: EngineState, data: Data, mode, holds):
-    """Lend a data outside tasks; `mode` is READ or RW. Then it is in the list `holds`, too."""
-    check_unused(data, "frozen")
-    version = data.version
-    if version.partials is not None:
-        reductions.combine(engine, data)
-    if version.valid == 0 and not data.token:
-        raise_if_poisoned(data)
-        raise UninitializedDataError(
-            f"{data.describe()} is frozen before anything wrote it; write it first, or create it with "
-            "logical_data_zeros"
-        )
-    holds.append(data)
-    version.frozen, version.frozen_by = mode, PyThread_get_thread_ident()
-
-
-def frozen_replica(engine: EngineState, data: Data, place, mode):
-    """Return a valid replica at `place` and the events after which it may be used."""
-    version = data.version
-    events = EventSet()
-    slot = engine.root.begin(place, events, COMPUTE if place else HOST)
-    try:
-        replica = engine.coherency.provide(data, version, place, READ, slot)
-        replica.pins -= 1
-    finally:
-        engine.root.abort(slot)
-    events.update(version.writers)
-    if mode & WRITE:
-        events.update(version.readers)
-        engine.coherency.own(version, replica)
-    events.update(replica.ready)
-    return replica, events
 
 
 # -- tiles ---------------------------------------------------------------------------------------------------------
@@ -465,158 +336,9 @@ def deferred_within(engine: EngineState, parent: Data):
     return [data for data in engine.deferred if tiles.is_within(data, parent)]
 
 
-# -- the end -------------------------------------------------------------------------------------------------------
-
-
-def abandon_open_tasks(engine: EngineState):
-    """Tasks that nobody ended: what they were to write is poisoned. A body that still runs may end its own."""
-    for task in engine.opened():
-        if task.thread in host_waits.RUNNING or task.state != OPEN:  # or has ended it, and itself, just now
-            continue
-        error = TaskStateError(f"task {task.label()} ({task.call_site}) was never ended")
-        failure = Failure.of(task, error)
-        engine.failures.append(failure)
-        engine.fail(task, failure)
-    return 0
-
-
-def retire_all(engine: EngineState):
-    """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
-    retries = 0
-    while True:
-        thread_turns.await_others(engine)
-        if engine.last_open is not None:
-            abandon_open_tasks(engine)
-        engine.gate.enter()
-        engine.coherency.pauses = retries
-        try:
-            return retire_everything(engine)
-        except Pause as pause:
-            events = pause.events
-        finally:
-            engine.coherency.pauses = 0
-            engine.gate.leave()
-        wait_outside(engine, events, retries)
-        retries += 1
-
-
-def forget_all(engine: EngineState):
-    """After a `retire_all` that failed: free what is left, and write nothing home."""
-    with engine.gate:
-        engine.dropped.clear()
-        engine.deferred.clear()
-        everything = in_order_of_end(engine)
-        for item in everything:
-            cython.cast(Data, item).released = True
-        for item in everything:
-            forget(engine, item)
-        engine.coherency.free_all_spare()
-
-
-def abandon(engine: EngineState, port, reason):
-    """In the child of a fork: nothing reaches the parent's driver, and no thread is inside that isn't here."""
-    engine.closed = reason
-    engine.gate = Gate()
-    engine.root = engine.port = engine.root_scope.port = port
-    engine.coherency.enter(engine.root_scope)
-
-
-def retire_everything(engine: EngineState):
-    """One try at `retire_all`: pause while bodies or callbacks run, or outcomes are open."""
-    drain(engine)
-    pending = EventSet()
-    if engine.calls_host():
-        engine.root.flush()
-        engine.root.tails(pending)  # what runs may submit more
-    if pending.count == 0:
-        if engine.deferred:
-            settle_ready(engine)
-        open_outcomes(engine, pending)
-    pause_for(engine, pending)
-    everything = in_order_of_end(engine)
-    for item in everything:
-        data: Data = item
-        data.released = True
-        data.write_back = data.write_back and is_reachable(data)
-        if data.write_back and not data.version.is_poisoned():
-            engine.coherency.write_home(data)
-    engine.root.flush()
-    wait_for_all(engine)
-    for item in everything:
-        retire(engine, item)
-    engine.coherency.free_all_spare()
-    wait_for_all(engine)
-    return 0
-
-
-def pause_for(engine: EngineState, pending: EventSet):
-    """Pause until `pending` are complete, and while a body that runs has a task or a recording of this engine open."""
-    records = engine.scope.records and engine.scope.thread in host_waits.RUNNING
-    if pending.count or engine.last_open is not None or records:
-        raise Pause(pending)
-    return 0
-
-
-def end_pause(engine: EngineState, events: EventSet, retries):
-    """Let what a pause was for come about; no gate may be held."""
-    recording_caches.give_up_left(engine)
-    wait_outside(engine, events, retries)
-
-
-def find_room(engine: EngineState, task: TaskCore, reason):
-    """Let go of memory that a task lacked, or wait for it; False if that is no use."""
-    if recording_caches.make_room(engine) or thread_turns.waits_for_room(task, reason):
-        return True
-    if engine.gathering is not None:
-        engine.gathering.take_back()
-    return False
-
-
-def wait_outside(engine: EngineState, events: EventSet, retries):
-    """Wait for what a pause was for; no gate may be held.
-
-    On a device that is lost no wait takes time, and bodies on other threads need some to end.
-    """
-    if events.count:
-        host_waits.wait(engine.root, events)
-    if events.count == 0 or retries >= PATIENT:
-        time.sleep(BODY_STEP_S)
-
-
-def open_outcomes(engine: EngineState, pending: EventSet):
-    """Combine what has partial results; add the events after which it is known what failed."""
-    for item in list(engine.coherency.data.values()):
-        data: Data = item
-        if data.version.partials is not None and data.home is not None and data.write_back:
-            reductions.combine(engine, data)
-        if data.version.may_fail():
-            pending.update(data.version.writers)
-    return 0
-
-
-def wait_for_all(engine: EngineState):
-    """Block until every lane has done what it was given."""
-    tails = EventSet()
-    engine.root.tails(tails)
-    engine.root.wait(tails, -1.0)
-    return 0
-
-
 def is_reachable(data: Data):
     """Return whether the user can look at the home of a data once the context is gone.
 
     Not for tiles of memory of ours.
     """
     return tiles.whole(data).home is not None
-
-
-def in_order_of_end(engine: EngineState):
-    """All data: tiles before what they were cut from, and the last one first, as the registry forgets these quickly."""
-    everything = list(engine.coherency.data.values())
-    everything.reverse()
-    everything.sort(key=is_whole)
-    return everything
-
-
-def is_whole(data: Data):
-    return data.parent is None

@@ -55,7 +55,7 @@ class EngineState:
         """Return what `new_data` does, for who is inside."""
         self.next_data += 1
         data = self.coherency.data[self.next_data] = make_data(
-            self, self.next_data, layout, name, token, self.root_scope
+            self, self.dropped, self.next_data, layout, name, token, self.root_scope
         )
         return data
 

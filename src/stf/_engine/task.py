@@ -89,13 +89,24 @@ class TaskCore:
         The section, the id, name, kind, place, device, code and offset of the line that submitted it, the numbers of
         what it waits for, and of each access (data << 3 | mode) and the name of the data.
         """
-        found = [section, self.id, self.symbol, self.kind, self.place_name, self.where - 1, self.code, self.lasti]
-        found.append(self.waits_for)
-        for item in self.accesses:
-            access: Access = item
-            found.append(access.core.id << 3 | access.mode)
-            found.append(access.core.name)
-        record: tuple = tuple(found)
+        place: object = self.engine.place(self.where).name if self.where >= 0 else "auto"
+        waits: object = () if self.predecessors is None else self.waits_for
+        record: tuple
+        access: Access
+        if len(self.accesses) == 1:
+            access = self.accesses[0]
+            mode: object = access.core.id << 3 | access.mode
+            where: object = self.where - 1
+            id_: object = self.id
+            name, core = self.symbol, access.core
+            record = (section, id_, name, self.kind, place, where, self.code, self.lasti, waits, mode, core.name)
+        else:
+            found = [section, self.id, self.symbol, self.kind, place, self.where - 1, self.code, self.lasti, waits]
+            for item in self.accesses:
+                access = item
+                found.append(access.core.id << 3 | access.mode)
+                found.append(access.core.name)
+            record = tuple(found)
         untrack_tuple(record)
         return record
 
@@ -107,7 +118,10 @@ class TaskCore:
         """
         if self.predecessors is None:
             return ()
-        numbers: tuple = tuple(sorted(set(self.predecessors)))
+        if len(self.predecessors) == 1:
+            numbers: tuple = (self.predecessors[0],)
+        else:
+            numbers = tuple(sorted(set(self.predecessors)))
         untrack_tuple(numbers)
         return numbers
 

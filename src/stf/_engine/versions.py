@@ -13,7 +13,7 @@ PRUNE_AT: cython.int = 32
 looks: cython.longlong = 0  # how often sources were looked at
 
 
-@cython.freelist(64)
+@cython.freelist(1024)
 @cython.no_gc
 @cython.cclass
 class Outcome:
@@ -138,7 +138,7 @@ def writer_text(name, code, lasti):
     return "its registration" if code is None else f"task '{name or 'task'}' at {site_text(code, lasti)}"
 
 
-@cython.freelist(64)
+@cython.freelist(1024)
 @cython.cclass
 class Version:
     """Writers, readers, replicas, claims and outcome of one data in one scope.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import cython
 
 
-@cython.freelist(256)
+@cython.freelist(4096)
 @cython.final
 @cython.no_gc
 @cython.cclass

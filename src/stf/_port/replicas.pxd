@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet
+from stf._support.untracked cimport untrack
 
 cpdef enum:  # states of a replica
     INVALID = 0
@@ -53,4 +54,5 @@ cdef class Replica:
     cpdef Replica shadow(self)
     cdef bint has_memory(self) noexcept
 
+cdef Replica make_replica(object data, int place, Layout layout)
 cdef Replica home_of(object data, int place, Layout layout)

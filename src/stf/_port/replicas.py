@@ -84,15 +84,21 @@ def layout_of(shape, strides, dtype, itemsize):
     return layout
 
 
-def home_of(data, place, layout):
-    """Return the user's memory of a data, as a replica."""
+def make_replica(data, place, layout):
+    """Return a replica without memory, as ``Replica(data, place, layout)`` does."""
     replica: Replica = Replica.__new__(Replica)
     replica.data = data
     replica.place = place
     replica.layout = layout
-    replica.home = True
     replica.ready = EventSet.__new__(EventSet) if cython.compiled else EventSet()
     replica.number = -1
+    return replica
+
+
+def home_of(data, place, layout):
+    """Return the user's memory of a data, as a replica."""
+    replica = make_replica(data, place, layout)
+    replica.home = True
     return replica
 
 
@@ -130,7 +136,10 @@ class FreeLists:
         """Return a list of as many times None."""
         found: list = self.lists[count & 7]
         if found is None or len(found) != count:
-            return [None] * count
+            found = [None] * count
+            if cython.compiled:
+                untrack(found)  # only tasks have it, which the collector does not look into either
+            return found
         self.lists[count & 7] = None
         return found
 
@@ -144,7 +153,7 @@ class FreeLists:
         return 0
 
 
-@cython.freelist(64)
+@cython.freelist(1024)
 @cython.cclass
 class Replica:
     """One copy of a data at one data place."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine import host_waits, invariants, outcomes, parts, retiring, tiles
+from stf._engine import host_waits, invariants, outcomes, parts, tiles, user_arrays
 from stf._engine.access import must_be_writeable, shared
 from stf._engine.failures import Failure
 from stf.errors import GraphClosedError, TaskFailedError
@@ -150,7 +150,7 @@ def take_arrays(engine: Engine, uses):
         owners = {}
         on_streams: cython.bint = engine.root.callers is not None  # also pinned memory of the host
         for data in found:
-            if not retiring.is_of_user(data):
+            if not user_arrays.is_of_user(data):
                 continue
             whole: Data = tiles.whole(data)
             if data.home.place > 0 or (on_streams and hasattr(whole.owner, "__cuda_array_interface__")):
@@ -164,7 +164,7 @@ def take_arrays(engine: Engine, uses):
     engine.gate.enter()
     try:
         if engine.scope.runs_once:
-            retiring.take_homes(engine, found, producers)
+            user_arrays.take_homes(engine, found, producers)
     finally:
         engine.gate.leave()
     return 0

@@ -205,7 +205,8 @@ class Frame:
         variant = self.variant
         targets: list = []
         if isinstance(body, QueuedBody):
-            recorded: list = cython.cast(QueuedBody, body).targets
+            found = cython.cast(QueuedBody, body).targets
+            recorded: list = found if isinstance(found, list) else [] if found is None else [found]
             targets = [self.launch.now(replica) for replica in recorded]
             if variant.by_replica is not None:
                 variant.note_replicas(None, self.port, recorded)  # of which the graph knows where they are

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from stf.contexts.next_uses import Foreseen
 from stf.contexts.resources import Resources
 from stf.devices.hardware import Model
 from stf.devices.spec import DeviceSpec
-from stf.placement.rules import Rule, rule_of
 from stf.places.places import ExecPlace, as_exec_place
+
+if TYPE_CHECKING:
+    from stf.placement.rules import Rule
 
 MAX_PENDING = 8192
 MOST_WORKERS = 4096  # each is a thread of the system's
@@ -102,6 +104,8 @@ def check_plan(plan: Any) -> None:
 
 def how_placed(place: Any, placement: Any) -> tuple[ExecPlace | None, Rule]:
     """Return the default place that a context is given, and the rule by which others are chosen."""
+    from stf.placement.rules import rule_of
+
     rule = rule_of(placement)
     return None if place is None and placement is None else as_exec_place("auto" if place is None else place), rule
 
@@ -122,7 +126,7 @@ def wants_replay(replay: Any, placement: Any) -> bool:
         return False
     if replay != "auto" or not isinstance(replay, str):
         raise ValueError(f"replay is 'auto' or None, got {replay!r}; functions are replayed by @stf.replay")
-    if isinstance(placement, Rule) and placement.window:
+    if placement is not None and how_placed(None, placement)[1].window:
         raise ValueError(
             "replay='auto' holds tasks until their window is whole, stf.placement.planned() until they are planned: "
             "use one of them, such as placement=stf.placement.eft()"

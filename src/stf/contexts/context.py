@@ -14,27 +14,23 @@ from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
 from stf.contexts.wiring import cut_off, wire
-from stf.data import checkpoints, creation, events, filling, freezing, partitioned, reading, registry, waiting
+from stf.data import awaiting, creation, filling, reading, registry, waiting
 from stf.devices.make import make_driver
 from stf.devices.spec import DeviceSpec, with_workers
 from stf.errors import not_copied
-from stf.graphs import repeated_windows
-from stf.graphs import task_graph as graphs
 from stf.interop.arrays import library_named
-from stf.placement.decisions import decisions_for
-from stf.placement.model import Placement
-from stf.placement.rules import EARLIEST_FINISH, Rule
 from stf.places import places, table
 from stf.places.places import is_auto
 from stf.tasks import capsules, checks, comparing, decorators, host_task
-from stf.tasks.grid_task import GridTask
 from stf.tasks.task import ContextCore
-from stf.tasks.window import Window
 
 if TYPE_CHECKING:
     from stf.contexts import calibration
-    from stf.data import random_filling
+    from stf.data import checkpoints, events, freezing, random_filling
+    from stf.graphs import repeated_windows
+    from stf.graphs import task_graph as graphs
     from stf.kernels import kernel_task, launch, launching, parallel_for
+    from stf.placement.rules import Rule
 
 __all__ = [
     "Context",
@@ -186,6 +182,8 @@ def context(
     if spreads:
         made.engine.port.spreads = True
     if replays:
+        from stf.graphs import repeated_windows
+
         repeated_windows.start(made)
     if wants_finite:
         made.engine.wants_finite = True
@@ -244,16 +242,20 @@ class Context(Shown, ContextCore):
     logical_data_zeros = creation.logical_data_zeros
     logical_data_ones = creation.logical_data_ones
     token = logical_token = creation.token
-    event = events.event
     copy = filling.copy
     fill = filling.fill
     prefetch = filling.prefetch
-    freeze = freezing.freeze
-    checkpoint = checkpoints.checkpoint
-    restore = checkpoints.restore
     if TYPE_CHECKING:
+        event = events.event
+        freeze = freezing.freeze
+        checkpoint = checkpoints.checkpoint
+        restore = checkpoints.restore
         random = random_filling.random
     else:
+        event = LateMethod("stf.data.events", "event")
+        freeze = LateMethod("stf.data.freezing", "freeze")
+        checkpoint = LateMethod("stf.data.checkpoints", "checkpoint")
+        restore = LateMethod("stf.data.checkpoints", "restore")
         random = LateMethod("stf.data.random_filling", "random")
 
     # tasks; `task` itself is ContextCore's
@@ -276,15 +278,24 @@ class Context(Shown, ContextCore):
     capsule = capsules.capsule
 
     # graphs
-    task_graph = graphs.task_graph
-    graph_scope = graphs.graph_scope
-    repeat = graphs.repeat
-    while_loop = graphs.while_loop
-    if_ = graphs.if_
+    if TYPE_CHECKING:
+        task_graph = graphs.task_graph
+        graph_scope = graphs.graph_scope
+        repeat = graphs.repeat
+        while_loop = graphs.while_loop
+        if_ = graphs.if_
+        explain = repeated_windows.explain
+    else:
+        task_graph = LateMethod("stf.graphs.task_graph", "task_graph")
+        graph_scope = LateMethod("stf.graphs.task_graph", "graph_scope")
+        repeat = LateMethod("stf.graphs.task_graph", "repeat")
+        while_loop = LateMethod("stf.graphs.task_graph", "while_loop")
+        if_ = LateMethod("stf.graphs.task_graph", "if_")
+        explain = LateMethod("stf.graphs.repeated_windows", "explain")
 
     # waiting
     wait = reading.wait
-    wait_async = waiting.wait_async
+    wait_async = awaiting.wait_async
     _are_ready = waiting.ready
     _fill_randomly = LateMethod("stf.data.random_filling", "fill_randomly")
     synchronize = waiting.synchronize
@@ -301,7 +312,6 @@ class Context(Shown, ContextCore):
     report = observing.report
     statistics = observing.statistics
     why = observing.why_in
-    explain = repeated_windows.explain
     _repr_html_ = observing.html_of_context
 
     # what rooms below ask a context for
@@ -324,7 +334,7 @@ class Context(Shown, ContextCore):
         caller: callers.Caller | None = None,
         use_graph: bool = False,
         place: places.ExecPlace | None = None,
-        rule: Rule = EARLIEST_FINISH,
+        rule: Rule | None = None,
     ) -> None:
         self._finished = True  # until it is whole
         loader.log_if_uncompiled()
@@ -349,9 +359,14 @@ class Context(Shown, ContextCore):
             raise
         lifetime.watch(self)
 
-    def _place_tasks(self, place: places.ExecPlace | None, rule: Rule) -> None:
+    def _place_tasks(self, place: places.ExecPlace | None, rule: Rule | None) -> None:
         """Say where tasks run that name no place, and how a place is chosen where there are several."""
         if self._spec.count > 1:
+            from stf.placement.decisions import decisions_for
+            from stf.placement.model import Placement
+            from stf.placement.rules import EARLIEST_FINISH
+
+            rule = rule or EARLIEST_FINISH
             known = self._driver.times() or arguments.model_of(rule)
             timings = None if self._durations is None else self._durations.timings
             owner = "cuda" if self.on_cuda else self._driver  # whose devices are the same in all contexts
@@ -363,12 +378,17 @@ class Context(Shown, ContextCore):
             model = Placement(self.engine, self._spec.count, rule, known, timings, devices, decisions, spans)
             self.choose_places(model, by_itself)
             if rule.window and self._caller is None:
+                from stf.tasks.window import Window
+
                 self.hold_tasks(Window(self.engine, self.placement, rule.window))
         if place is not None and not is_auto(place):
             self.attach(self.engine, table.place_code(self, place), self.codes)
 
     def _grid_task(self, args: Any, symbol: str | None) -> Any:
         """Return a task on several places."""
+        from stf.data import partitioned
+        from stf.tasks.grid_task import GridTask
+
         grid = next(arg for arg in args if isinstance(arg, places.Grid))
         accesses = [partitioned.access_on(arg, grid) for arg in args if arg is not grid]
         return GridTask(self, grid, accesses, symbol)
@@ -397,7 +417,7 @@ class Context(Shown, ContextCore):
         """Let other coroutines go on until all tasks have run; then finalize, as a with-block does."""
         if error is None and not self._finished and self._caller is None:  # whose stream the host does not wait for
             try:
-                await waiting.all_done(self)
+                await awaiting.all_done(self)
             except BaseException as interrupt:  # the coroutine was cancelled, for one
                 self.__exit__(type(interrupt), interrupt, None)
                 raise

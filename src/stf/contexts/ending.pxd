@@ -1,4 +1,4 @@
-from stf._engine cimport outside_events, recording_caches, retiring, thread_turns
+from stf._engine cimport ends, outside_events, recording_caches, thread_turns
 from stf._engine.engine cimport Engine
 from stf._support.sync cimport must_have_room
 from stf.tasks.checks cimport must_be_outside, raise_what_failed

@@ -9,14 +9,11 @@ import logging
 
 import cython
 
-from stf._engine import handover, lifetime, outside_events, recording_caches, retiring, thread_turns
+from stf._engine import ends, handover, lifetime, outside_events, recording_caches, thread_turns
 from stf._engine.failures import description_of_cancelled
 from stf.contexts.observing import write_pictures
-from stf.data.partitioned import bring_home
 from stf.devices.make import stream_is_captured
 from stf.errors import CaptureError, OutOfMemoryError, TaskStateError
-from stf.graphs.graph_scope import await_launches
-from stf.graphs.task_graph import close_graphs
 from stf.tasks import capsules, lent
 
 log = logging.getLogger("stf")
@@ -81,15 +78,17 @@ def retire(context: ContextCore, knows_stream):
             outside_events.cancel_all(engine)
         outside_events.await_open(engine)
         if LENT and engine in LENT:  # what their bodies write must be there when parts are brought home
-            retiring.abandon_open_tasks(engine)
+            ends.abandon_open_tasks(engine)
             lent.settle_all(engine)
         if context._kept_parts:
+            from stf.data.partitioned import bring_home
+
             bring_home(context)
         if caller is not None and caller.captured and not (knows_stream and stream_is_captured(caller.pointer)):
             end_lost_capture(context)
         end_graphs(context)
         if caller is None or not knows_stream:
-            retiring.retire_all(engine)
+            ends.retire_all(engine)
         else:
             handover.hand_over(engine, context.default_code, caller.pointer)  # whose stream comes after all
     except (KeyboardInterrupt, TaskStateError):
@@ -112,10 +111,14 @@ def end_graphs(context: ContextCore):
         if gathering.implicit:
             gathering.is_over = True
             if gathering.scope is not None:
-                retiring.abandon_open_tasks(engine)
+                ends.abandon_open_tasks(engine)
             gathering.flush()
+        from stf.graphs.graph_scope import await_launches
+
         await_launches(engine.gathering)
     if context._graphs:
+        from stf.graphs.task_graph import close_graphs
+
         close_graphs(context._graphs)
     while engine.scope.records:
         engine.scope.discard()
@@ -127,7 +130,7 @@ def end_lost_capture(context: ContextCore):
     engine = context.engine
     if engine.gathering is not None and engine.gathering.implicit:
         engine.gathering.is_over = True
-        retiring.abandon_open_tasks(engine)
+        ends.abandon_open_tasks(engine)
         engine.gathering.discard()
     raise CaptureError(
         f"{context!r} is on a stream that was being captured, and was not finalized during the capture; finalize the "
@@ -138,7 +141,7 @@ def end_lost_capture(context: ContextCore):
 def give_up(context: ContextCore):
     """Close after a failure; what fails on the way is less than what failed before."""
     try:
-        retiring.forget_all(context.engine)
+        ends.forget_all(context.engine)
     except Exception as error:
         log.debug("%r: %s", context, error)
     close(context)

@@ -16,7 +16,6 @@ from stf.devices.spec import graph_statistics
 from stf.errors import TaskStateError
 from stf.observe.html import context_html, lines_html, never_raises
 from stf.observe.observer import Observer
-from stf.observe.statistics import Statistics
 from stf.tasks.group import Tasks
 from stf.tasks.task import ContextCore, Task
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from stf.observe.report import Report
+    from stf.observe.statistics import Statistics
 
 log = logging.getLogger("stf")
 
@@ -54,10 +54,6 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     context._dot = context._trace = context._durations = context._device_times = device_times = kernels = ranges = None
     if shows_ranges():
         ranges = nvtx_ranges()
-    if observe in (True, "dot", "cupti") or config.dot_file:
-        from stf.observe.dot import DotRecorder
-
-        context._dot = DotRecorder(context.name or "stf")
     if observe in (True, "trace", "cupti"):
         from stf.observe.trace import TraceRecorder
 
@@ -68,6 +64,11 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
                     0, "copy", device, thread, start, end, "copy", number
                 )
             )
+    if observe in (True, "dot", "cupti") or config.dot_file:
+        from stf.observe.dot import DotBesideTrace, DotRecorder
+
+        title = context.name or "stf"
+        context._dot = DotRecorder(title) if context._trace is None else DotBesideTrace(title, context._trace)
     if observe in (True, "durations", "cupti"):
         from stf.observe.durations import Durations
 
@@ -366,6 +367,8 @@ def statistics(context: ContextCore) -> Statistics:
     ...     print(counts.total_copies, counts.total_copied_bytes)
     1 24
     """
+    from stf.observe.statistics import Statistics
+
     engine = context.engine
     names = [place.name for place in engine.places]
     begun = engine.next_task - engine.withdrawn  # before its kind is counted, so that no task of stf's is the program's

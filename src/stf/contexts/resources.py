@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stf._engine import lifetime
 from stf._support.completion import Shown
 from stf.devices.make import make_driver
 from stf.devices.spec import DeviceSpec, driver_statistics
 from stf.errors import TaskStateError, not_copied
-from stf.observe.statistics import ResourceStatistics
+
+if TYPE_CHECKING:
+    from stf.observe.statistics import ResourceStatistics
 
 __all__ = ["Resources"]
 
@@ -80,6 +82,8 @@ class Resources(Shown):
         >>> shared.close()
         """
         drivers = {str(spec): (spec.numbers, driver) for spec, driver in list(self._drivers.items())}
+        from stf.observe.statistics import ResourceStatistics
+
         return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
 
     def close(self) -> None:

@@ -13,14 +13,13 @@ from stf import config
 from stf._backends.closed import ClosedPort
 from stf._backends.graph import GraphBackend
 from stf._backends.timed import TimedBackend
-from stf._engine import retiring
+from stf._engine import ends
 from stf._engine.fault_suspects import Suspects
 from stf._support.profilers import shows_ranges
 from stf.contexts import arguments, observing
 from stf.data.registry import Registry
 from stf.devices.lanes import lanes_of
 from stf.devices.make import devices_module
-from stf.graphs.graph_scope import GatheringScope
 from stf.interop.arrays import producer_of
 from stf.values.reducers import KEEP_PREVIOUS
 
@@ -73,6 +72,8 @@ def wire(context, driver, arrays, memory_limit, max_pending, observe, use_graph)
     context.registry = Registry()
     context._more_places, context._graphs, context.randoms = {}, {}, {}
     if use_graph:
+        from stf.graphs.graph_scope import GatheringScope
+
         engine.gathering = GatheringScope(context, True, "the graph of this context")
     if observe is not False or config.dot_file or shows_ranges():
         observing.setup_observers(context, observe)
@@ -83,7 +84,7 @@ def wire(context, driver, arrays, memory_limit, max_pending, observe, use_graph)
 
 def cut_off(context: ContextCore, reason):
     """In the child of a fork: let nothing of a context reach what its parent has."""
-    retiring.abandon(context.engine, ClosedPort(f"{context!r} {reason}"), reason)
+    ends.abandon(context.engine, ClosedPort(f"{context!r} {reason}"), reason)
 
 
 def start_after(context: ContextCore, caller):

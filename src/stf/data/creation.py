@@ -16,7 +16,8 @@ from stf.data.logical_data import LogicalData, new_handle
 from stf.devices.make import cuda_is_managed
 from stf.errors import PlaceError
 from stf.interop.dtypes import dtype_of
-from stf.interop.memory import Memory, layout_for
+from stf.interop.known_arrays import Memory
+from stf.interop.memory import layout_for
 from stf.places.places import DataPlace
 from stf.places.table import data_place_code, place_of_code, place_of_memory
 from stf.tasks.checks import must_be_open

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.data.native_steps import native_copy, native_fill, native_fill_with_number
-from stf.data.partitioned import DataPart, PartitionedData
+from stf.data.release import know_layout
 from stf.interop.adapters import BITS
 from stf.interop.dtypes import carrier, dtype_of, is_narrow
 from stf.interop.known_arrays import describe_numpy
-from stf.interop.results import check_value, converts, kind_of_number, must_have_no_mask
+from stf.interop.results import check_value, converts, kind_of_number, must_have_no_mask, surely_holds
 from stf.places.places import CompositePlace, DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
 from stf.tasks.bodies import NATIVE
@@ -27,6 +27,9 @@ from stf.tasks.repeats import KnownCall
 from stf.tasks.task import ContextCore, Task
 from stf.values.params import Param
 from stf.values.reducers import Reducer
+
+if TYPE_CHECKING:
+    from stf.data.partitioned import DataPart, PartitionedData
 
 
 def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
@@ -59,28 +62,35 @@ def copy(context: ContextCore, src: Any, dst: Any) -> Task | Tasks:
     ...     print(y.numpy())
     [7. 7. 7.]
     """
+    if type(src) is LogicalData and type(dst) is LogicalData:
+        return submit_copy(context, [src], [dst], None)
     if are_alike(src, dst):
         pairs = zip(src.parts.ravel(), dst.parts.ravel(), strict=True)
         return joined([submit_copy(context, [source], [target], target.exec_place) for source, target in pairs])
     sources, targets = parts_of(context, src), parts_of(context, dst)
     if isinstance(src, CompositeData) or isinstance(dst, CompositeData):
         check_equal_parts(src, dst)
-    for source, target in zip(sources, targets, strict=True):
-        if source.shape != target.shape:
-            raise ValueError(
-                f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
-            )
-    return submit_copy(context, sources, targets, dst.exec_place if isinstance(dst, DataPart) else None)
+    return submit_copy(context, sources, targets, dst.exec_place if is_part(dst) else None)
 
 
 def submit_copy(context: ContextCore, sources: list[Any], targets: list[Any], place: Any) -> Task:
+    alike = True
     for source, target in zip(sources, targets, strict=True):
-        must_convert(source, target)
+        check_array(context, source)
+        check_array(context, target)
+        given, wanted = know_layout(source), know_layout(target)
+        if given.shape != wanted.shape:
+            raise ValueError(
+                f"cannot copy {source!r} to {target!r}: the shapes {source.shape} and {target.shape} differ"
+            )
+        if given.dtype is not wanted.dtype:
+            must_convert(source, target)
+            alike = alike and given.dtype == wanted.dtype
     accesses = [source.read() for source in sources] + [target.write() for target in targets]
     task = task_of_kind(context, "copy", accesses, "copy", place)
     settle(task)
-    alike = [source.dtype for source in sources] == [target.dtype for target in targets]
-    submit_known(context, task, HeldCopy(alike and is_native(context, task, sources + targets)))
+    call = COPY_BY_DRIVER if alike and is_native(context, task, sources + targets) else COPY_IN_A_BODY
+    submit_known(context, task, call)
     return task
 
 
@@ -115,11 +125,34 @@ def must_convert(source: Any, target: Any) -> None:
 
 def are_alike(src: Any, dst: Any) -> bool:
     """Return whether two data are partitioned alike, over the same places."""
-    if not (isinstance(src, PartitionedData) and isinstance(dst, PartitionedData)) or src is dst:
+    if not (is_partitioned(src) and is_partitioned(dst)) or src is dst:
         return False
     pairs = zip(src.parts.ravel(), dst.parts.ravel(), strict=False)
     alike = src.grid.places == dst.grid.places and src.shape == dst.shape and src.context is dst.context
     return alike and all(one.region == other.region for one, other in pairs)
+
+
+def is_partitioned(data: Any) -> TypeGuard[PartitionedData]:
+    """Return whether `data` are partitioned over a grid."""
+    if not is_linked(data):
+        return False
+    from stf.data.partitioned import PartitionedData
+
+    return isinstance(data, PartitionedData)
+
+
+def is_part(data: Any) -> TypeGuard[DataPart]:
+    """Return whether `data` are a part of partitioned data."""
+    if not is_linked(data):
+        return False
+    from stf.data.partitioned import DataPart
+
+    return isinstance(data, DataPart)
+
+
+def is_linked(data: Any) -> bool:
+    """Return whether `data` are partitioned, or a part of such data; other data go without that module."""
+    return isinstance(data, LogicalData) and data.core.linked is not None
 
 
 def parts_of(context: ContextCore, data: Any) -> list[LogicalData]:
@@ -163,13 +196,15 @@ def fill(context: ContextCore, data: LogicalData, value: Any) -> Task | Tasks:
     [[1. 2. 3.]
      [1. 2. 3.]]
     """
+    if type(data) is LogicalData:
+        return submit_fill(context, data, value, None, None)
     if isinstance(data, CompositeData):
         raise TypeError(
             f"fill takes data of one array, got {data!r}; fill a part of it, as in ctx.fill(lC.parts[0], value), "
             "or write it in a task"
         )
-    if not isinstance(data, PartitionedData):
-        return submit_fill(context, data, value, None, data.exec_place if isinstance(data, DataPart) else None)
+    if not is_partitioned(data):
+        return submit_fill(context, data, value, None, data.exec_place if is_part(data) else None)
     check_array(context, data)
     values = value
     if not isinstance(value, Param) and np.ndim(value):
@@ -205,10 +240,12 @@ class HeldFill(KnownCall):
 
     def __init__(self, values: Any, dtype: np.dtype[Any], by_driver: bool) -> None:
         self.values, self.dtype = values, dtype
-        single = isinstance(values, Param) or values.ndim == 0
-        own = () if single else (values.dtype.str, values.shape, values.tobytes())
-        self.what, self.fixed = fill_with, (dtype.str, by_driver, *own)
-        self.plain = (values if isinstance(values, Param) else values[()],) if single else ()
+        if type(values) is np.ndarray and values.ndim == 0:
+            self.what, self.fixed, self.plain = fill_with, (str_of(dtype), by_driver), (values[()],)
+            return
+        is_param = isinstance(values, Param)
+        own = () if is_param else (values.dtype.str, values.shape, values.tobytes())
+        self.what, self.fixed, self.plain = fill_with, (str_of(dtype), by_driver, *own), (values,) if is_param else ()
 
     def __call__(self, task: Task) -> None:
         values, by_driver = self.values, self.fixed[1]
@@ -225,6 +262,12 @@ class HeldFill(KnownCall):
     def with_plain(self, plain: tuple[Any, ...]) -> HeldFill:
         """Return the same fill with another value."""
         return HeldFill(plain[0], self.dtype, self.fixed[1]) if plain else self
+
+
+@functools.lru_cache(maxsize=64)
+def str_of(dtype: np.dtype[Any]) -> str:
+    """Return how a dtype is written, which NumPy makes anew each time."""
+    return dtype.str
 
 
 def fill_when_used(context: ContextCore, data: LogicalData, content: Reducer) -> None:
@@ -260,8 +303,9 @@ def is_recorded(context: ContextCore, value: Any) -> bool:
 
 def is_native(context: ContextCore, task: Any, data: list[LogicalData]) -> bool:
     """Return whether a driver can do it, on the task's stream."""
-    plain = all([part.core.layout.interface is None for part in data])
-    return plain and bool(context.engine.places[task.where].enqueues)
+    if not context.engine.places[task.where].enqueues:
+        return False
+    return all([part.core.layout.interface is None for part in data])
 
 
 def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place: DataPlace) -> Task | Tasks:
@@ -293,7 +337,7 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
     """
     if isinstance(data_place, ReplicatedPlace):
         return joined([prefetch(context, data, place.affine_data_place) for place in data_place.grid])
-    if isinstance(data_place, CompositePlace) and isinstance(data, PartitionedData) and data_place == data.data_place:
+    if isinstance(data_place, CompositePlace) and is_partitioned(data) and data_place == data.data_place:
         parts = data.parts.ravel()
         return joined([prefetch(context, part, part.exec_place.affine_data_place) for part in parts])
     code = data_place_code(context, data_place)
@@ -311,6 +355,9 @@ def prefetch(context: ContextCore, data: LogicalData | CompositeData, data_place
 
 def content_of(value: Any, data: LogicalData) -> np.ndarray:
     """Return what a data is filled with, as an array of its own of that dtype."""
+    dtype = know_layout(data).dtype
+    if surely_holds(dtype, value):
+        return np.array(value, dtype)
     try:
         must_have_no_mask(value, "the value")
         asked = np.asarray(value)
@@ -408,3 +455,4 @@ def fill_with(target: Any, value: Any) -> None:
 NATIVE[fill_with] = lambda args, _: native_fill(fill_with, args)
 NATIVE[fill_with_number] = lambda args, _: native_fill_with_number(fill_with_number, must_hold, args)
 NATIVE[copy_into] = lambda args, _: native_copy(copy_into, args)
+COPY_BY_DRIVER, COPY_IN_A_BODY = HeldCopy(True), HeldCopy(False)  # which never change

@@ -78,7 +78,7 @@ def freeze(
     must_have_room()  # for the end of the loan, too
     lent = Frozen(context, data, int(wanted), place)
     try:
-        context.engine.patiently(retiring.freeze, data.core, int(wanted), lent.loan.holds)
+        context.engine.patiently(handover.freeze, data.core, int(wanted), lent.loan.holds)
         lent.number = note_loan(context, "freeze", data, int(wanted), 0)
         return lent
     except BaseException:
@@ -118,7 +118,7 @@ def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | No
     code = data_place_code(context, frozen.place if data_place is None else data_place)
     code = context.engine.places[current_place_code(context)].memory if code < 0 else code
     try:
-        replica, events = context.engine.patiently(retiring.frozen_replica, frozen.data.core, code, frozen.mode)
+        replica, events = context.engine.patiently(handover.frozen_replica, frozen.data.core, code, frozen.mode)
     except CaptureError as reason:
         raise CaptureError(
             f"{frozen.data.core.describe()}, which is frozen, cannot be had at {data_place or frozen.place!r} in a "

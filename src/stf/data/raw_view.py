@@ -11,7 +11,8 @@ from stf.errors import PlaceError
 from stf.interop.arrays import RawMemory
 from stf.interop.dlpack import LEGACY_STREAM
 from stf.interop.dtypes import dtype_of
-from stf.interop.memory import Memory, c_strides, view_at
+from stf.interop.known_arrays import Memory
+from stf.interop.memory import c_strides, view_at
 from stf.interop.streams import pointer_of
 from stf.places.places import must_be_data_place
 

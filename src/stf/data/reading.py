@@ -90,6 +90,17 @@ def read_if_quiet(context, data):
     return read_on_host(context, data)
 
 
+def read_if_there(context, data):
+    """Return the content of one array in a tuple, if the host has it and nobody would wait for it; else None."""
+    engine: Engine = context.engine
+    if type(data) is not LOGICAL_DATA or cython.cast(DataHandle, data).core.engine is not engine:
+        return None
+    if not is_on_host(engine, cython.cast(DataHandle, data).core):
+        return None
+    content = read_if_quiet(context, data)
+    return None if content is NOT_QUIET else (content,)
+
+
 def read_on_host(context, data):
     """Wait for the host's copy of a data and return its content, for a thread that is inside of nothing.
 

@@ -1,13 +1,13 @@
 from cpython.weakref cimport PyWeakref_NewRef
 from libc.stdint cimport int64_t
 from stf._engine.access cimport AddressBook, Data, DataHandle, MemorySpan
-from stf._engine cimport retiring
+from stf._engine cimport user_arrays
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Layout, layout_of
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport stf_call_site_outside
 from stf._support.sync cimport NestingGate
-from stf.interop.known_arrays cimport cupy_memory, numpy_memory
+from stf.interop.known_arrays cimport Memory, cupy_memory, numpy_memory
 from stf.tasks.task cimport ContextCore
 
 cdef extern from *:
@@ -20,7 +20,7 @@ cdef extern from *:
     object stf_new(object kind, tuple nothing)
 
 cdef class RegistryEntry(MemorySpan):
-    cdef int take(self, tuple memory) except -1
+    cdef int take(self, Memory memory) except -1
     cdef bint is_same(self, RegistryEntry other) except -1
     cdef object living(self)
     cdef int find_site(self) except -1
@@ -48,26 +48,31 @@ cdef object OF_CUPY
 cdef object OF_NUMPY
 cdef object LOGICAL_DATA
 
-cdef enum:
-    ADDRESS = 0
-    SHAPE = 1
-    STRIDES = 2
-    DTYPE = 3
-    READONLY = 4
-    OWNER = 5
-    ON_DEVICE = 6
-    STREAM = 7
-    ORDINAL = 8
-    LIBRARY = 9
+cdef class Registration:
+    cdef ContextCore context
+    cdef Engine engine
+    cdef Registry registry
+    cdef object obj  # the array
+    cdef object data_place  # where the user says it is; or None
+    cdef object label
+    cdef bint write_back
+    cdef bint readonly  # at the user's wish
+    cdef bint was_readonly  # the array, when it was looked at
+    cdef Memory memory  # where it lies
+    cdef RegistryEntry entry
+    cdef dict before  # by the id of who had its memory, the last events there; None where all is to be done again
+    cdef int64_t seen  # how many were registered before
+    cdef int look(self) except -1
+    cdef object make_way(self)
+    cdef object add(self)
 
 cdef object register(ContextCore context, object obj, object data_place, object label, bint write_back, bint readonly)
-cdef RegistryEntry entry_of(tuple memory)
+cdef RegistryEntry entry_of(Memory memory)
 cdef bint nests(Layout layout) except -1
 cdef bint is_dropping(Data data) except -1
 cdef object new_handle(Data core)
 cdef object known_data(Engine engine, Registry registry, RegistryEntry wanted, object producer)
 cdef object reference_to(object handle)
-cdef int place_of(object context, Engine engine, tuple memory, object data_place) except -1
+cdef int place_of(object context, Engine engine, Memory memory, object data_place) except -1
 cdef dict last_uses(Engine engine, Registry registry, RegistryEntry entry, object name)
 cdef bint is_live(Engine engine, Data data) except -1
-cdef object new_data(object context, Engine engine, Registry registry, RegistryEntry entry, tuple memory, object name, dict before, int64_t seen, bint write_back, bint readonly, object data_place)

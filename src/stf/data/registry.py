@@ -16,10 +16,10 @@ import cython
 import numpy as np
 
 from stf import config
-from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles
+from stf._engine import lifetime, recording_caches, retiring, thread_turns, tiles, user_arrays
 from stf._support.arguments import name_of, truth
 from stf._support.call_sites import site_text
-from stf.data import partitioned, sharing
+from stf.data import sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
 from stf.data.filling import prefetch
@@ -27,7 +27,7 @@ from stf.data.logical_data import LogicalData
 from stf.data.protection import Protected, may_be_writeable_again, protected
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
-from stf.interop.memory import Memory, view_at
+from stf.interop.memory import view_at
 from stf.places.places import CompositePlace, ReplicatedPlace
 from stf.places.table import place_of_memory, place_of_producer
 from stf.tasks.checks import must_be_open
@@ -50,17 +50,17 @@ class RegistryEntry(MemorySpan):
 
     def take(self, memory):
         """Say what memory it is, by what `interop` says of an array."""
-        dtype = memory[DTYPE]
-        self.address = memory[ADDRESS]
+        dtype = memory.dtype
+        self.address = memory.address
         if self.address == 0:  # as those of empty arrays on devices are
-            if 0 not in memory[SHAPE]:
+            if 0 not in memory.shape:
                 raise ValueError(
-                    f"{type(memory[OWNER]).__name__} of shape {tuple(memory[SHAPE])} has no memory: its address is 0; "
+                    f"{type(memory.owner).__name__} of shape {tuple(memory.shape)} has no memory: its address is 0; "
                     "allocate it again"
                 )
-            self.address = -id(memory[OWNER])
-        self.layout = layout_of(memory[SHAPE], memory[STRIDES], dtype, dtype.itemsize)
-        self.readonly = memory[READONLY]
+            self.address = -id(memory.owner)
+        self.layout = layout_of(memory.shape, memory.strides, dtype, dtype.itemsize)
+        self.readonly = memory.readonly
         self.find_bounds(self.layout)
         return 0
 
@@ -180,7 +180,7 @@ class Registry(AddressBook):
 
     def holder_of(self, obj, on_cuda):
         """Return the memory of living data that an array lies in, at least in part; None if there is none."""
-        wanted = entry_of(cython.cast(tuple, describe(obj, on_cuda)))
+        wanted = entry_of(describe(obj, on_cuda))
         self.gate.enter()
         try:
             idents = self.overlapping(wanted)
@@ -354,7 +354,11 @@ def logical_data(
     if data_place is not None and isinstance(data_place, (CompositePlace, ReplicatedPlace)):
         return over_places(context, obj, data_place, label, write_back, readonly)
     result = register(context, obj, data_place, label, write_back, readonly)
-    return result if result.core.linked is None else partitioned.known_form(result)
+    if result.core.linked is None:
+        return result
+    from stf.data import partitioned
+
+    return partitioned.known_form(result)
 
 
 def over_places(context, obj, data_place, name, write_back, readonly):
@@ -363,56 +367,124 @@ def over_places(context, obj, data_place, name, write_back, readonly):
     if isinstance(data_place, ReplicatedPlace):
         prefetch(context, handle, data_place)
         return handle
+    from stf.data import partitioned
+
     return partitioned.partitioned_form(context, handle, data_place)
 
 
 def register(context: ContextCore, obj, data_place, label, write_back, readonly):
     """Return the data of an array: the one that it is already, or a new one."""
-    engine: Engine = context.engine
-    registry = cython.cast(Registry, context.registry)
+    this: Registration = Registration.__new__(Registration)
+    this.context, this.engine, this.registry = context, context.engine, cython.cast(Registry, context.registry)
+    this.obj, this.data_place, this.label = obj, data_place, label
+    this.write_back, this.readonly = write_back, readonly
     while True:
+        this.look()
+        handle = this.make_way()
+        if handle is not None:
+            return check_same(handle, readonly, write_back)
+        if this.before is None:
+            continue
+        handle = this.add()
+        if handle is not None:
+            if len(lifetime.live) > 1:
+                must_be_apart(context, this.entry, handle)
+            return handle
+
+
+@cython.final
+@cython.freelist(4)
+@cython.cclass
+class Registration:
+    """An array on its way to be data: where it lies, who had its memory, and the data that it becomes.
+
+    No lock is held from one step to the next, since each may wait for tasks. So another thread may have registered the
+    same memory meanwhile, or dropped what has it, or made the array read-only (STF_VALIDATE). The next step sees that,
+    by what was `seen` before, and all is done again: `before` is None then, or `add` returns None.
+    """
+
+    def look(self):
+        """Find out where the array lies."""
+        engine, obj, context = self.engine, self.obj, self.context
         describer = KNOWN.get(type(obj))
         if describer is OF_CUPY:
-            memory = cupy_memory(obj, context.on_cuda)
+            self.memory = cupy_memory(obj, context.on_cuda)
         elif describer is OF_NUMPY:
-            memory = numpy_memory(obj)
+            self.memory = numpy_memory(obj)
         else:
-            memory = cython.cast(tuple, describe(obj, context.on_cuda))  # a subclass, unchecked
-        described_readonly = memory[READONLY]
-        if data_place is not None:
-            check_memory_is_at(context, obj, Memory(*memory), data_place)
+            self.memory = describe(obj, context.on_cuda)
+        self.was_readonly = self.memory.readonly
+        if self.data_place is not None:
+            check_memory_is_at(context, obj, self.memory, self.data_place)
         if engine.validate and config.validate:
-            memory = cython.cast(tuple, unprotected(obj, engine, registry, Memory(*memory)))
+            self.memory = unprotected(obj, engine, self.registry, self.memory)
         if engine.gathering is not None and engine.dropped:
             engine.gathering.step_out()
         engine.enter()  # what the user dropped is released, before memory is compared
         engine.gate.leave()
-        entry: RegistryEntry = entry_of(memory)
-        if len(memory) > LIBRARY:
-            entry.layout.library = memory[LIBRARY]
-        seen: cython.longlong = registry.added
-        before = NOTHING
-        if not registry.is_free(entry):
-            known = known_data(engine, registry, entry, memory[STREAM])
+        self.entry = entry_of(self.memory)
+        if self.memory.library is not None:
+            self.entry.layout.library = self.memory.library
+        return 0
+
+    def make_way(self):
+        """Return the data that the array is already; else find who had its memory, `before`, and return None."""
+        engine, entry = self.engine, self.entry
+        self.seen, self.before = self.registry.added, NOTHING
+        if not self.registry.is_free(entry):
+            known = known_data(engine, self.registry, entry, self.memory.stream)
             if known is not None:
-                return check_same(known, readonly, write_back)
-            before = last_uses(engine, registry, entry, label)
-        if not (readonly or memory[READONLY]) and not nests(entry.layout) and overlaps_itself(entry.layout):
+                return known
+            self.before = last_uses(engine, self.registry, entry, self.label)
+        if not (self.readonly or self.memory.readonly) and not nests(entry.layout) and overlaps_itself(entry.layout):
             raise ValueError(
-                f"{label or 'this array'} ({entry.layout.dtype}, shape {entry.layout.shape}) overlaps itself: some of "
-                "its elements lie at the same address; register a copy, or only to read (readonly=True)"
+                f"{self.label or 'this array'} ({entry.layout.dtype}, shape {entry.layout.shape}) overlaps itself: "
+                "some of its elements lie at the same address; register a copy, or only to read (readonly=True)"
             )
-        if before is None or (
-            engine.validate and config.validate and describe(obj, context.on_cuda).readonly != described_readonly
-        ):
-            continue
-        handle = new_data(
-            context, engine, registry, entry, memory, label, before, seen, write_back, readonly, data_place
-        )
-        if handle is not None:
-            if len(lifetime.live) > 1:
-                must_be_apart(context, entry, handle)
-            return handle
+        watched = engine.validate and config.validate
+        if watched and describe(self.obj, self.context.on_cuda).readonly != self.was_readonly:
+            self.before = None
+        return None
+
+    def add(self):
+        """Return new data with its home in the memory; None if another thread was first."""
+        engine, memory, entry = self.engine, self.memory, self.entry
+        place: cython.int = 0
+        if self.data_place is not None or memory.is_on_device:
+            place = place_of(self.context, engine, memory, self.data_place)
+        engine.enter()
+        try:
+            core: Data = engine.add_data(entry.layout, self.label, False)
+            try:
+                handle = new_handle(core)
+            except BaseException:
+                engine.forget_new(core)
+                raise
+            core.write_back = False  # until all is well
+            if memory.stream is not None:
+                made_at: cython.int = place
+                if memory.is_on_device and engine.place(place).ordinal < 0:  # host or managed memory
+                    made_at = place_of_producer(self.context, place, memory)
+                user_arrays.wait_on_producer(engine, core, made_at, memory.stream)
+        finally:
+            engine.gate.leave()
+        core.readonly = self.readonly or memory.readonly
+        core.owner = memory.owner
+        engine.set_home(core, place, memory.address or EMPTY, memory.owner)
+        if self.before is not NOTHING:
+            for last in self.before.values():
+                if last is not None:
+                    core.version.writers.update(last)  # somebody else had the memory before
+        entry.ident = core.id
+        entry.handle = reference_to(handle)
+        entry.find_site()
+        if not self.registry.add(entry, self.before, self.seen):
+            return None
+        core.write_back = self.write_back and not core.readonly
+        core.span = entry
+        if engine.validate:
+            protect(engine, core)
+        return handle
 
 
 def must_be_apart(context, entry, handle):
@@ -484,7 +556,7 @@ def known_data(engine: Engine, registry: Registry, wanted: RegistryEntry, produc
                 if entry.is_same(wanted):
                     handle = new_handle(data)
                     entry.handle = reference_to(handle)
-                    retiring.adopt(engine, data, producer)
+                    user_arrays.adopt(engine, data, producer)
                     protect(engine, data)
                     return handle
     finally:
@@ -502,10 +574,10 @@ def unprotected(obj, engine: Engine, registry: Registry, memory):
     if memory.readonly:
         while isinstance(obj, np.ndarray):
             if id(obj) in protected:
-                return memory._replace(readonly=False)
+                return memory.replaced(readonly=False)
             obj = obj.base
-        writeable = memory._replace(readonly=False)
-        known = known_data(engine, registry, entry_of(cython.cast(tuple, writeable)), writeable.stream)
+        writeable = memory.replaced(readonly=False)
+        known = known_data(engine, registry, entry_of(writeable), writeable.stream)
         if known is not None and isinstance(known.core.protection, Protected):
             return writeable
     return memory
@@ -583,59 +655,6 @@ def is_live(engine: Engine, data: Data):
         engine.gate.leave()
 
 
-def new_data(
-    context,
-    engine: Engine,
-    registry: Registry,
-    entry: RegistryEntry,
-    memory,
-    name,
-    before,
-    seen,
-    write_back,
-    readonly,
-    data_place,
-):
-    """New data with its home in `memory`; None if another thread was first."""
-    place: cython.int = 0
-    owner = memory[OWNER]
-    if data_place is not None or memory[ON_DEVICE]:
-        place = place_of(context, engine, memory, data_place)
-    engine.enter()
-    try:
-        core: Data = engine.add_data(entry.layout, name, False)
-        try:
-            handle = new_handle(core)
-        except BaseException:
-            engine.forget_new(core)
-            raise
-        core.write_back = False  # until all is well
-        if memory[STREAM] is not None:
-            made_at: cython.int = place
-            if memory[ON_DEVICE] and engine.place(place).ordinal < 0:  # host or managed memory
-                made_at = place_of_producer(context, place, Memory(*memory))
-            retiring.wait_on_producer(engine, core, made_at, memory[STREAM])
-    finally:
-        engine.gate.leave()
-    core.readonly = bool(readonly or memory[READONLY])
-    core.owner = owner
-    engine.set_home(core, place, memory[ADDRESS] or EMPTY, owner)
-    if before is not NOTHING:
-        for last in before.values():
-            if last is not None:
-                core.version.writers.update(last)  # somebody else had the memory before
-    entry.ident = core.id
-    entry.handle = reference_to(handle)
-    entry.find_site()
-    if not registry.add(entry, before, seen):
-        return None
-    core.write_back = write_back and not core.readonly
-    core.span = entry
-    if engine.validate:
-        protect(engine, core)
-    return handle
-
-
 def handle_of(engine: Engine, data: Data):
     """Return what the user holds of a data, which may have dropped it; only a recording holds it then."""
     engine.gate.enter()
@@ -649,7 +668,7 @@ def handle_of(engine: Engine, data: Data):
         if entry is not None:
             entry.handle = data.given
             protect(engine, data)
-        retiring.undrop(engine, data)
+        user_arrays.undrop(engine, data)
         return handle
     finally:
         engine.gate.leave()
@@ -665,13 +684,11 @@ def new_handle(core):
 def place_of(context, engine: Engine, memory, data_place):
     """Return the engine's number of the place of an array on a device, or of one that the user says where it is."""
     i: cython.Py_ssize_t
-    if data_place is None:
-        number: cython.int = memory[ORDINAL]
-        if number >= 0:
-            for i in range(1, len(engine.places)):
-                if engine.place(i).ordinal == number:
-                    return i
-    return place_of_memory(context, Memory(*memory), data_place)
+    if data_place is None and memory.ordinal >= 0:
+        for i in range(1, len(engine.places)):
+            if engine.place(i).ordinal == memory.ordinal:
+                return i
+    return place_of_memory(context, memory, data_place)
 
 
 def check_same(known, readonly, write_back):

@@ -10,12 +10,14 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stf._port.place import Place, copies_of
 from stf.devices.hardware import KINDS
 from stf.errors import PlaceError
-from stf.observe.statistics import DriverStatistics
+
+if TYPE_CHECKING:
+    from stf.observe.statistics import DriverStatistics
 
 __all__ = ["DeviceSpec", "parse_devices", "with_workers"]
 
@@ -239,6 +241,8 @@ def remote(text: str, source: str = "devices") -> DeviceSpec | None:
 
 def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics:
     """Return what a driver of devices with these numbers tells, with names for its places."""
+    from stf.observe.statistics import DriverStatistics
+
     streams, spare, workers, allocations, used = driver.statistics()
     places = ["host", *(f"device({i})" for i in numbers)]
     held = dict(zip(places, used, strict=True))

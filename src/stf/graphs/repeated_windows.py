@@ -38,16 +38,15 @@ from stf._engine.thread_turns import TurnError
 from stf._port.late_values import UNASKED
 from stf._recording import launches
 from stf._recording.rebinding import Rebinding, all_parts
-from stf._support.context_variables import variables_here
 from stf.errors import ContextClosedError, OutOfMemoryError
 from stf.graphs.call_signature import key_of
 from stf.graphs.closure_variables import Variable
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
 from stf.tasks.pure_calls import PureCall, pure_call
-from stf.tasks.repeats import RepeatedWindow, RepeatFinder, join_launch
+from stf.tasks.repeats import Held, RepeatedWindow, RepeatFinder, have_variables, join_launches, run_with
 from stf.tasks.task import ContextCore
-from stf.tasks.window import Clerk, Held, Window, run_with, taken_out
+from stf.tasks.window import Clerk, Window, taken_out
 from stf.values.params import ValueNeededError
 
 __all__ = ["RepeatedWindows"]
@@ -108,14 +107,11 @@ class RepeatedWindows(Window):
 
     # -- what the finder asks ----------------------------------------------------------------------------------
 
-    def append(self, task: Any, call: Any) -> None:
-        """Hold a task that follows a window."""
-        task.is_held = True
-        self.held.append(Held(task, call, variables_here()))
-        if len(self.held) == 1:
-            if self.clerk is None:
-                self.clerk = Clerk(self)
-            self.clerk.watch()
+    def watch(self) -> None:
+        """Look after the first task that is held, of which no other thread knows."""
+        if self.clerk is None:
+            self.clerk = Clerk(self)
+        self.clerk.watch()
 
     def found(self, parts: list[list[int]]) -> None:
         """Expect windows with these tokens, unless they are known."""
@@ -218,6 +214,8 @@ class RepeatedWindows(Window):
 
     def _suits(self, window: RepeatedWindow, tasks: list[Held]) -> bool:
         """Return whether a launch would do as the tasks do, whatever its window is."""
+        if not have_variables(tasks):
+            return True
         first = tasks[0].variables
         if any(one.variables is not first and not same_variables(one.variables, first) for one in tasks):
             return self._not_now(window, "its tasks have several context variables")
@@ -233,7 +231,7 @@ class RepeatedWindows(Window):
         told = window.told
         if told.outcome is not None and told.outcome.failed() is not None:
             return self._refuse(window, "a task failed in it, which one by one poisons less")
-        if window.steps is not None and any(key_of(each.content) != key for each, key in told.watched):
+        if told.watched and window.steps is not None and any(key_of(each.content) != key for each, key in told.watched):
             self._close(window, "recorded anew, since a variable that a body reads has changed")
             binding = []
         graph = window.graph
@@ -250,7 +248,9 @@ class RepeatedWindows(Window):
                 return self._not_now(window, "other data, which its bodies were not recorded for")
             pairs = zip(window.cores, binding, strict=True)
             rebinding = Rebinding({old.id: new for old, new in pairs if old is not new}, {})
-        values = {name: plain_of(tasks[index])[i] for name, index, i in told.params} or None
+        values = None
+        if told.params:
+            values = {name: plain_of(tasks[index])[i] for name, index, i in told.params}
         return self._launch(window, graph, tasks, values, rebinding)
 
     def _launch(self, window: RepeatedWindow, graph: TaskGraph, tasks: list[Held], values: Any, rebinding: Any) -> bool:
@@ -277,8 +277,7 @@ class RepeatedWindows(Window):
         graph.launches += 1
         window.told.launched += 1
         window.told.outcome = task.outcome
-        for one in tasks:
-            join_launch(one.task, task)
+        join_launches(tasks, task)
         self._use(window)
         return True
 

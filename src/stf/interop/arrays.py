@@ -13,9 +13,8 @@ from stf.interop.cuda_arrays import describe_device_array
 from stf.interop.cupy_arrays import CuPy
 from stf.interop.dlpack_arrays import Exported, describe_dlpack
 from stf.interop.jax_arrays import Jax
-from stf.interop.known_arrays import describe_numpy
+from stf.interop.known_arrays import Memory, describe_numpy, must_have_cuda
 from stf.interop.libraries import Describer, Library
-from stf.interop.memory import Memory, must_have_cuda
 from stf.interop.numba_arrays import Numba
 from stf.interop.numpy_arrays import NumPy
 from stf.interop.tensors import Torch
@@ -180,7 +179,7 @@ class RawMemory:
 
 def describe_raw(obj: RawMemory, on_cuda: bool) -> Memory:
     must_have_cuda(obj, on_cuda)
-    return obj.memory._replace(owner=obj)
+    return obj.memory.replaced(owner=obj)
 
 
 describers[RawMemory] = describe_raw

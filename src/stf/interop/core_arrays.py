@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from stf.errors import PlaceError
+from stf.interop.known_arrays import Memory, must_have_cuda
 from stf.interop.libraries import Describer, Library
-from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
+from stf.interop.memory import c_strides, view_at
 
 BYTE = np.dtype(np.uint8)
 

@@ -12,7 +12,8 @@ import numpy as np
 from stf.errors import DriverError
 from stf.interop import dlpack
 from stf.interop.dtypes import carrier, is_narrow
-from stf.interop.memory import Memory, c_strides, view_at
+from stf.interop.known_arrays import Memory
+from stf.interop.memory import c_strides, view_at
 
 # -- out -------------------------------------------------------------------------------------------------------------
 

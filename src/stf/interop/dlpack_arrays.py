@@ -8,8 +8,8 @@ from typing import Any
 
 from stf.errors import PlaceError
 from stf.interop import dlpack
-from stf.interop.known_arrays import describe_numpy
-from stf.interop.memory import Memory, view_at
+from stf.interop.known_arrays import Memory, describe_numpy
+from stf.interop.memory import view_at
 
 
 def describe_dlpack(obj: Any, on_cuda: bool, no_stream: Any = -1) -> Memory:

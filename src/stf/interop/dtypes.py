@@ -67,7 +67,9 @@ def narrow(name: str) -> np.dtype[Any]:
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is one of ml_dtypes' floats, which many libraries do not know."""
-    return dtype.kind in "Vf" and dtype.name in NARROW
+    if dtype.kind not in "Vf" or dtype.isbuiltin == 1:  # of NumPy itself; its name would have to be made
+        return False
+    return dtype.name in NARROW
 
 
 def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:

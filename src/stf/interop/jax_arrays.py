@@ -21,8 +21,9 @@ import numpy as np
 from stf.devices.make import cuda_blocks
 from stf.interop import cuda_arrays, dlpack
 from stf.interop.dlpack_arrays import describe_dlpack
+from stf.interop.known_arrays import Memory
 from stf.interop.libraries import Describer, Library, import_library
-from stf.interop.memory import Memory, numpy_view
+from stf.interop.memory import numpy_view
 from stf.interop.results import check_result
 
 
@@ -59,9 +60,9 @@ def describe_jax(obj: Any, on_cuda: bool) -> Memory:
             f"logical data is one array on one device, and JAX says: {error}; register its shards: "
             "[s.data for s in x.addressable_shards]"
         ) from error
-    if not memory.address_of_device:
+    if not memory.is_on_device:
         memory.owner.flags.writeable = False
-    return Memory(*memory)._replace(readonly=True)  # it may have been made without the last fields
+    return memory.replaced(readonly=True)
 
 
 # -- out -------------------------------------------------------------------------------------------------------------

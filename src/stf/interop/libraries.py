@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from stf.errors import PlaceError
-from stf.interop.memory import Memory
+from stf.interop.known_arrays import Memory
 
 __all__ = ["Describer", "Library", "import_library"]
 

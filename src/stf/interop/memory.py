@@ -1,42 +1,15 @@
-"""Memory: where an array of a user's lies, and NumPy arrays over raw addresses."""
+"""NumPy arrays over raw addresses, and how arrays lie in them."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from stf._port.remote_arrays import RemoteArray, array_makers
 from stf._port.replicas import Layout
-from stf.errors import PlaceError
 from stf.interop.unknown_arrays import view_without_values
-
-
-class Memory(NamedTuple):
-    """Where an array lies: address of its first element, shape, strides in bytes, dtype, and who keeps it alive.
-
-    `stream` is where its content is being made: the address of a CUDA stream (1 and 2 are the default ones), or a
-    function that makes the stream at an address wait for it; None where it is there. `ordinal` is that of the CUDA
-    device, -1 where only the driver knows. `library` is that of the arrays that bodies get where nothing else is said.
-    """
-
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: np.dtype[Any]
-    readonly: bool
-    owner: Any
-    address_of_device: bool = False
-    stream: int | Callable[[int], None] | None = None
-    ordinal: int = -1
-    library: str | None = None
-
-    @property
-    def is_capsule(self) -> bool:
-        """Whether it is held by a capsule of DLPack's."""
-        return type(self.owner).__name__ in ("PyCapsule", "Exported")
 
 
 def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writeable: bool) -> np.ndarray[Any, Any]:
@@ -98,12 +71,3 @@ def layout_for(shape: tuple[int, ...], dtype: np.dtype[Any] | None) -> Layout:
     """Return the layout of new data, in C order."""
     kind = np.dtype(np.float64) if dtype is None else dtype
     return Layout(shape, c_strides(shape, kind), kind, kind.itemsize)
-
-
-def must_have_cuda(obj: Any, on_cuda: bool) -> None:
-    """Raise unless the context has CUDA devices."""
-    if not on_cuda:
-        raise PlaceError(
-            f"{type(obj).__name__} lies on a CUDA device and this context runs on the CPU; copy it to the host, or use "
-            'stf.context(devices="cuda")'
-        )

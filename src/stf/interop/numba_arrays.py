@@ -8,8 +8,8 @@ from typing import Any
 from stf.interop import dlpack
 from stf.interop.cuda_arrays import DeviceMemory, describe_device_array
 from stf.interop.dtypes import carrier, is_narrow
+from stf.interop.known_arrays import Memory, must_have_cuda
 from stf.interop.libraries import Describer, Library, import_library
-from stf.interop.memory import Memory, must_have_cuda
 
 
 class Numba(Library):
@@ -43,7 +43,7 @@ def describe_numba(obj: Any, on_cuda: bool) -> Memory:
     """Return the memory of an array of Numba's; where it tells no stream, its kernels run on the default one."""
     must_have_cuda(obj, on_cuda)
     memory = describe_device_array(obj)
-    return memory if memory.stream is not None else memory._replace(stream=default_stream())
+    return memory if memory.stream is not None else memory.replaced(stream=default_stream())
 
 
 def default_stream() -> int:

@@ -26,6 +26,7 @@ __all__ = [
     "is_too_large",
     "kind_of_number",
     "must_have_no_mask",
+    "surely_holds",
 ]
 
 NUMBERS = {bool: "b", int: "i", float: "f", complex: "c"}  # float64 and complex128 of NumPy are some of these
@@ -124,8 +125,10 @@ def converts(dtype: np.dtype[Any], given: np.dtype[Any]) -> bool:
 
     The floats of ml_dtypes count as floats; NumPy would take them for any kind, and drop imaginary parts.
     """
+    if given == dtype:
+        return True
     source, target = (np.dtype(np.float16) if is_narrow(kind) else kind for kind in (given, dtype))
-    return given == dtype or bool(np.can_cast(source, target, "same_kind"))
+    return bool(np.can_cast(source, target, "same_kind"))
 
 
 def check_number(value: Any, kind: str, dtype: np.dtype[Any], label: str) -> None:
@@ -154,6 +157,18 @@ def is_too_large(value: Any, dtype: np.dtype[Any]) -> bool:
     except OverflowError:  # an integer of more than 1,000 bits
         return True
     return math.isfinite(abs(complex(value))) and not (math.isfinite(stored.real) and math.isfinite(stored.imag))
+
+
+def surely_holds(dtype: np.dtype[Any], value: Any) -> bool:
+    """Return whether a dtype takes a number for certain, at a glance; False says nothing."""
+    kind, nbytes = dtype.kind, dtype.itemsize
+    if type(value) is float:
+        return kind == "f" and dtype.isbuiltin == 1 and (nbytes >= 8 or (nbytes == 4 and -3.4e38 < value < 3.4e38))
+    if type(value) is int:
+        return (kind == "i" and -1 << 8 * nbytes - 1 <= value < 1 << 8 * nbytes - 1) or (
+            kind == "f" and nbytes >= 8 and -1e300 < value < 1e300
+        )
+    return False
 
 
 def check_shape(given: tuple[int, ...], shape: tuple[int, ...], label: str) -> None:

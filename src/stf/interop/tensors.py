@@ -11,8 +11,9 @@ from stf.errors import PlaceError
 from stf.interop import dlpack
 from stf.interop.cuda_arrays import DeviceMemory
 from stf.interop.dtypes import carrier, dtype_of_torch, torch_dtype
+from stf.interop.known_arrays import Memory
 from stf.interop.libraries import Describer, Library, import_library
-from stf.interop.memory import Memory, view_at
+from stf.interop.memory import view_at
 
 # -- in --------------------------------------------------------------------------------------------------------------
 

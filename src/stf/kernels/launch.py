@@ -20,6 +20,7 @@ from stf.kernels.captured import Captured
 from stf.kernels.compile.python import intrinsics
 from stf.kernels.gpu_tasks import GpuLaunches
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, concurrency_at, plan_threads, with_widths
+from stf.kernels.group_tasks import grouped_task
 from stf.kernels.hierarchy import Hierarchy, con, par
 from stf.kernels.loop_tasks import CpuBody, LoopTask, NothingToRun, compile_now, runs_bodies
 from stf.kernels.nest import ArrayType, Axis, LoopNest
@@ -284,9 +285,14 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
     around = Captured(threads.fn, where)
     last = [*map(default_of, (*signature.extra, *widths)), *memory, *map(default_of, values)]
     run: Any
+    position = len(items) + len(signature.extra) + len(widths)
     if threads.barriers:
         numbers = [i for i, item in enumerate(items) if is_number(item)]
         types_of_data = [kind.dtype.type(0) if i in numbers else kind for i, kind in enumerate(arrays)]
+        others = [*map(default_of, (*signature.extra, *widths))], memory, [*map(default_of, values)]
+        run = grouped_task(threads, hierarchy, part, arrays, numbers, others, where)
+        if run is not None:
+            return CpuBody(run, signature, widths)
         thread = loops.thread_for(threads.fn, around)
         compile_now(thread, [*[0] * len(widths), *types_of_data, *last], where)
         run = BarrierTask(thread.call, part, threads.barriers, numbers)
@@ -298,5 +304,5 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
         explanation = Explanation(threads.fn, signature.kinds, [], []) if config.validate else None
         run = LoopTask(loop, part, [], len(items), (), explanation)
     if memory:
-        run = MemoryTask(run, hierarchy, len(items) + len(signature.extra) + len(widths))
+        run = MemoryTask(run, hierarchy, position)
     return CpuBody(run, signature, widths)

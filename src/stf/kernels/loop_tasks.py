@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,16 +23,27 @@ from stf.kernels.native import native_call
 from stf.kernels.nest import ArrayType
 from stf.kernels.plans import LaunchPlan
 from stf.places.partition import Part
-from stf.tasks.running import submit_body
+from stf.tasks.running import submit_own
 from stf.values.params import Param
 from stf.values.reducers import Reducer
 
-__all__ = ["CpuBody", "LoopTask", "NothingToRun", "Target", "compile_now", "cut", "is_cut_along_first", "runs_bodies"]
+__all__ = [
+    "CpuBody",
+    "LoopTask",
+    "NothingToRun",
+    "Target",
+    "compile_now",
+    "cut",
+    "is_cut_along_first",
+    "key_of",
+    "runs_bodies",
+]
 
 Box = tuple[range, ...]
 
 PIECE_NS = 20_000  # what a piece takes at least: a worker that wakes up for it takes half of that
 PIECES_EACH = 4  # pieces for each worker, so that none waits long for the last
+QUICK = 15  # calls of a short loop, of which the next is measured
 UNKNOWN_NS = 2.0  # what an element takes, before it was measured
 BLOCK, LARGE_BLOCK = 1 << 16, 1 << 20  # elements whose contributions are added up one after the other, at least
 MAX_BLOCKS, MAX_LARGE_BLOCKS = 16, 128
@@ -84,9 +95,11 @@ class LoopTask:
         self.targets = targets
         self.arrays = arrays
         self.parameters = parameters
-        alone = len(self.boxes) == 1 and not targets
-        self.bounds = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
         self.explanation = explanation  # of an index that is out of bounds, where these are checked
+        alone = len(self.boxes) == 1 and explanation is None
+        self.bounds: Any = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
+        self.left = 0  # calls of that with no look at the clock, which takes as long as a short loop
+        self.neutrals: list[Any] | None = None  # of scalars that one piece reduces into, when that is known
         self.port: Any = None
 
     def at(self, port: Any) -> LoopTask:
@@ -111,7 +124,11 @@ class LoopTask:
     def __call__(self, *values: Any) -> None:
         """Run on the arrays of a task, and further arguments."""
         try:
-            self.work(values)
+            if self.left > 0:
+                self.left -= 1
+                self.loop.call(*self.bounds, *values, *self.parameters)
+            else:
+                self.work(values)
         except OverflowError:  # of a parameter of a graph that has been an integer of less than 64 bits until now
             known = tuple(as_known(value, "a kernel gets a parameter") for value in values)
             if all(one is other for one, other in zip(known, values, strict=True)):
@@ -121,15 +138,19 @@ class LoopTask:
     def work(self, values: tuple[Any, ...]) -> None:
         """Run, as one piece or in several."""
         values = self.seen(values)
-        if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS and self.explanation is None:
-            start = time.perf_counter_ns()
+        if self.targets:
+            if self.neutrals is not None:
+                self.reduce_at_once(self.neutrals, values)
+            else:
+                self.reduce(list(values[: self.arrays]), values[self.arrays :])
+            return
+        if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS:
+            start = perf_counter_ns()
             self.loop.call(*self.bounds, *values, *self.parameters)
-            self.loop.cost_ns = (time.perf_counter_ns() - start) / self.size
+            self.loop.took((perf_counter_ns() - start) / self.size)
+            self.left = QUICK if self.size * self.loop.cost_ns < PIECE_NS and not self.views else 0
             return
         arrays, extra = list(values[: self.arrays]), values[self.arrays :]
-        if self.targets:
-            self.reduce(arrays, extra)
-            return
 
         def call(_: int, box: Box) -> None:
             self.call(box, arrays, extra)
@@ -150,7 +171,7 @@ class LoopTask:
     def learn(self, took_ns: float) -> None:
         """Note how long all elements took."""
         if self.size:
-            self.loop.cost_ns = took_ns / self.size
+            self.loop.took(took_ns / self.size)
 
     def native_reduction(self, given: tuple[Any, ...], cost_ns: float) -> NativeBody:
         """Return the steps that run the blocks, and then combine their results."""
@@ -227,6 +248,15 @@ class LoopTask:
         count = min(PIECES_EACH * workers, int(self.size * cost / PIECE_NS))
         return cut(self.boxes, count, self.along_first) if workers > 1 and count > 1 else self.boxes
 
+    def reduce_at_once(self, neutrals: list[Any], values: tuple[Any, ...]) -> None:
+        """Run one block, whose results are those of the scalars."""
+        inputs, results = list(values[: self.arrays]), []
+        for target, neutral in zip(self.targets, neutrals, strict=True):
+            results += [neutral, values[target.position].reshape(1)]
+        for target in reversed(self.targets):
+            del inputs[target.position]
+        self.loop.call(*self.bounds, *inputs, *values[self.arrays :], *self.parameters, *results, 0)
+
     def blocks_of(self, arrays: Sequence[Any]) -> tuple[list[Box], dict[int, Any]]:
         """Return the boxes of the blocks, and room for their results, by the positions of the reductions."""
         copied = [target for target in self.targets if arrays[target.position].ndim > 0]
@@ -255,6 +285,9 @@ class LoopTask:
             self.call(box, own, extra, block)
 
         self.run(call, blocks)
+        if self.bounds is not None and len(blocks) == 1:
+            alone = all(is_result(target, arrays[target.position], parts) for target in self.targets)
+            self.neutrals = [parts_of(t, arrays[t.position], 1)[0] for t in self.targets] if alone else None
         for target in self.targets:
             combine(target, arrays[target.position], parts[target.position])
 
@@ -273,10 +306,10 @@ class LoopTask:
             return
 
         def measured(number: int, piece: Box) -> None:
-            start = time.perf_counter_ns()
+            start = perf_counter_ns()
             call(number, piece)
             if number == 0:
-                self.loop.cost_ns = (time.perf_counter_ns() - start) / math.prod(map(len, piece))
+                self.loop.took((perf_counter_ns() - start) / math.prod(map(len, piece)))
 
         if len(pieces) == 1:
             measured(0, pieces[0])
@@ -364,7 +397,7 @@ class CpuBody:
             if isinstance(value, Param):
                 value.must_be_recorded()
         given = (*numbers[: self.extras], *self.widths, *numbers[self.extras :]) if self.widths else numbers
-        submit_body(task, self.run.at(task.engine.root), given, "numpy")
+        submit_own(task, self.run.at(task.engine.root), given)
 
 
 class Job:
@@ -460,9 +493,14 @@ def is_result(target: Target, array: Any, parts: dict[int, Any]) -> bool:
     return array.ndim == 0 and not target.accumulates and array.dtype == parts[target.position].dtype
 
 
+def key_of(arguments: list[Any]) -> tuple[Any, ...]:
+    """Return what of arguments decides how a loop is compiled."""
+    return tuple([a if type(a) is ArrayType else kind_of(a) for a in arguments])
+
+
 def compile_now(loop: CompiledLoop, arguments: list[Any], where: str) -> None:
     """Compile a loop for the types of its arguments; TypeError with the user's line where that fails."""
-    key = tuple([a if type(a) is ArrayType else kind_of(a) for a in arguments])
+    key = key_of(arguments)
     if key in loop.known:
         return
     try:

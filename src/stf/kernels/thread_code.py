@@ -43,11 +43,14 @@ class ThreadCode(NamedTuple):
         The levels at which threads wait for each other.
     constants : tuple of (str, object)
         Names whose values were compiled in.
+    tree : FunctionDef
+        The syntax of the function.
     """
 
     fn: Any
     barriers: frozenset[int]
     constants: tuple[tuple[str, Any], ...]
+    tree: ast.FunctionDef
 
     def outer(self, level: Level, width: int, part: Part | None, where: str) -> Part:
         """Return the ranks in the outermost level; TypeError if a part of them waits for others, or shares memory."""
@@ -101,7 +104,7 @@ def thread_code(body: types.FunctionType, hierarchy: Hierarchy, captured: Captur
     namespace: dict[str, Any] = {}
     exec(compile(module, body.__code__.co_filename, "exec"), namespace)
     fn = types.FunctionType(namespace[body.__name__].__code__, body.__globals__, body.__name__)
-    found = known[key] = ThreadCode(fn, frozenset(rewriter.barriers), tuple(rewriter.constants.items()))
+    found = known[key] = ThreadCode(fn, frozenset(rewriter.barriers), tuple(rewriter.constants.items()), rewritten)
     return found
 
 

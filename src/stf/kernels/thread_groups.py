@@ -1,8 +1,9 @@
 """Threads of a hierarchy on a CPU.
 
-Threads that never wait for each other are the elements of a loop, cut over the workers. Else each thread is a
-generator, compiled by Numba, that gives the level of each barrier it comes to. One thread of the system runs all of a
-group, in turn, and goes on behind a barrier when each of the group has come to it.
+Threads that never wait for each other are the elements of a loop, cut over the workers. Most bodies that wait become
+loops over groups, cut at their barriers; see `group_loops`. Of the others each thread is a generator, compiled by
+Numba, that gives the level of each barrier it comes to. One thread of the system runs all of a group, in turn, and goes
+on behind a barrier when each of the group has come to it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stf.kernels.hierarchy import Hierarchy
 from stf.kernels.thread_code import row_of
 from stf.places.partition import Part
 
-__all__ = ["BarrierTask", "MemoryTask", "OnCpu", "widths_on_cpu"]
+__all__ = ["BarrierTask", "MemoryTask", "OnCpu", "must_fit", "rooms_of", "widths_on_cpu"]
 
 ALIGNED = 16  # bytes of the memory of a group
 FEW = 4  # threads where any number will do, and they wait for each other
@@ -50,6 +51,25 @@ def widths_on_cpu(hierarchy: Hierarchy, workers: int, waits: bool) -> Hierarchy:
     return hierarchy.with_widths(tuple(widths))
 
 
+def rooms_of(hierarchy: Hierarchy) -> list[tuple[int, int]]:
+    """Return for each level how many groups it has, and the bytes of the memory of one."""
+    levels = enumerate(hierarchy.levels)
+    return [(hierarchy.groups(number), -(-level.nbytes // ALIGNED) * ALIGNED) for number, level in levels]
+
+
+def must_fit(rooms: list[tuple[int, int]], hierarchy: Hierarchy) -> None:
+    """Raise ValueError if the machine has not so much memory, for groups of so many bytes."""
+    try:
+        for room in rooms:
+            np.empty(room, np.uint8)
+    except (MemoryError, ValueError):
+        nbytes = sum(groups * each for groups, each in rooms)
+        raise ValueError(
+            f"the groups of {hierarchy!r} need {nbytes} bytes of memory in all, which this machine has not; give "
+            "mem() fewer bytes, or the levels smaller widths"
+        ) from None
+
+
 class MemoryTask:
     """A body of a task that gets memory for the groups of a hierarchy.
 
@@ -61,28 +81,16 @@ class MemoryTask:
         With all widths.
     position : int
         Before which argument the memory comes.
+    levels : int
+        How many levels get it so, the first; by default all.
     """
 
-    def __init__(self, run: Any, hierarchy: Hierarchy, position: int) -> None:
+    def __init__(self, run: Any, hierarchy: Hierarchy, position: int, levels: int | None = None) -> None:
         self.run = run
-        self.rooms = [
-            (hierarchy.groups(number), -(-level.nbytes // ALIGNED) * ALIGNED)
-            for number, level in enumerate(hierarchy.levels)
-            if level.nbytes
-        ]
+        self.rooms = rooms_of(hierarchy)[:levels]
+        self.rooms = [room for room in self.rooms if room[1]]
         self.position = position
-        self.must_fit(hierarchy)
-
-    def must_fit(self, hierarchy: Hierarchy) -> None:
-        """Raise ValueError if the machine has not so much memory."""
-        try:
-            self.memory()
-        except (MemoryError, ValueError):
-            nbytes = sum(groups * each for groups, each in self.rooms)
-            raise ValueError(
-                f"the groups of {hierarchy!r} need {nbytes} bytes of memory in all, which this machine has not; give "
-                "mem() fewer bytes, or the levels smaller widths"
-            ) from None
+        must_fit(self.rooms, hierarchy)
 
     def memory(self) -> list[Any]:
         """Return the memory of each level that has some, a row for each group."""

@@ -1,10 +1,8 @@
-"""Listen to the engine: task graphs, traces, statistics; `observe.draw` makes pictures of them.
+"""Listen to the engine: task graphs, traces, statistics; `observe.draw` makes pictures of them."""
 
-A name's module is loaded when the name is first used: a program that watches nothing pays for none of them.
-"""
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from stf._support.late_names import late_names
 
 if TYPE_CHECKING:
     from .dot import DotOptions, DotRecorder
@@ -33,11 +31,4 @@ _MODULES = {
     "trace": ("TraceRecorder",),
 }
 
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name == module:
-            return import_module(f"{__name__}.{name}")
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = late_names(__name__, _MODULES)

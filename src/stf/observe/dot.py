@@ -16,6 +16,7 @@ from .many_objects import many_objects
 from .observer import ObservedTask, Observer, Operation
 from .order import OperationRecord, Order, TaskRecord
 from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path
+from .trace import TraceRecorder
 from .units import format_duration
 
 _MODE_NAMES = {1: "read", 2: "write", 4: "accumulate"}
@@ -156,7 +157,7 @@ class DotRecorder(Observer):
         if not self._described.issuperset(entry[9::2]):
             self._describe(task, entry[9::2])
         choice = getattr(task, "choice", None)
-        if hasattr(choice, "lines"):
+        if choice is not None and hasattr(choice, "lines"):
             self.choices[task.id] = choice
         self._log.append(entry)
 
@@ -353,11 +354,15 @@ class DotRecorder(Observer):
 
     def durations(self) -> dict[int, int]:
         """Return how long each task that has run did so, in nanoseconds, by its id."""
-        return _durations(list(self._spans))
+        return _durations(self._bodies())
 
     def duration_of(self, task_id: int) -> int | None:
         """Return how long a task ran, in nanoseconds; None if it has not."""
-        return _durations([span for span in list(self._spans) if span[0] == task_id]).get(task_id)
+        return _durations([span for span in self._bodies() if span[0] == task_id]).get(task_id)
+
+    def _bodies(self) -> list[tuple[int, int, int]]:
+        """Return the task, the start and the end of each body that has run."""
+        return list(self._spans)
 
     def graph(self, **options: Any) -> TaskGraph:
         """Return the graph as data; takes the options of `to_dot`."""
@@ -411,6 +416,27 @@ def _record_of(task: ObservedTask, section: int) -> tuple[Any, ...]:
     accesses = [part for a in task.accesses for part in (a.data_id << 3 | a.mode, a.data_name)]
     line = task.call_site, 0, tuple(task.waits_for)
     return (section, task.id, task.symbol, task.kind, task.place_name, task.device, *line, *accesses)
+
+
+class DotBesideTrace(DotRecorder):
+    """Record tasks, where a trace is told when they ran, and keeps that already.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph in the DOT file.
+    trace : TraceRecorder
+        Told the same.
+    """
+
+    ran = Observer.ran  # so that nobody tells it
+
+    def __init__(self, name: str, trace: TraceRecorder) -> None:
+        super().__init__(name)
+        self._trace = trace
+
+    def _bodies(self) -> list[tuple[int, int, int]]:
+        return self._trace.bodies()
 
 
 def _durations(spans: list[tuple[int, int, int]]) -> dict[int, int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -129,7 +132,8 @@ class Observers(Observer):
 
     def _let_listen(self, observers: tuple[Observer, ...]) -> None:
         self._observers = observers
-        self._hearing = {name: tuple(o for o in observers if _hears(o, name)) for name in _NOTIFICATIONS}
+        for name in _NOTIFICATIONS:
+            setattr(self, name, _passing_on(self, name, [o for o in observers if _hears(o, name)]))
 
     def __len__(self) -> int:
         return len(self._observers)
@@ -156,24 +160,46 @@ class Observers(Observer):
         self.detach(observer)
 
 
-def _passed_on(name: str) -> Callable[..., None]:
-    """Return the method of `Observers` that passes a notification on."""
+def _passing_on(observers: Observers, name: str, hearing: list[Observer]) -> Callable[..., None]:
+    """Return a function that passes a notification on to those who do something about it.
 
-    def tell(self: Observers, *what: Any, **more: Any) -> None:
-        """Pass it on."""
-        for observer in self._hearing[name]:
-            try:
-                getattr(observer, name)(*what, **more)
-            except Exception:
-                self._drop(observer)
+    It is made once, and not looked up for each: with three of them that is a microsecond for each task.
+    """
+    if not hearing:
+        return nobody_hears
+    mine = weakref.ref(observers)  # which holds what is returned
 
-    tell.__name__, tell.__qualname__ = name, f"Observers.{name}"
-    return tell
+    def drop(number: int) -> None:
+        known = mine()
+        if known is not None:
+            known._drop(hearing[number])
+
+    return _maker_of(name, len(hearing))(drop, *[getattr(observer, name) for observer in hearing])
+
+
+@functools.cache
+def _maker_of(name: str, count: int) -> Callable[..., Callable[..., None]]:
+    """Return what makes a function that passes a notification on to so many, whose text has a call of each.
+
+    A loop over them with ``*arguments`` takes three times as long.
+    """
+    parameters = list(inspect.signature(getattr(Observer, name)).parameters.values())[1:]
+    taken = ", ".join(f"{p.name}{'' if p.default is p.empty else f'={p.default!r}'}" for p in parameters)
+    given = ", ".join(p.name for p in parameters)
+    lines = [f"def make(drop, {', '.join(f'tell{i}' for i in range(count))}):", f" def {name}({taken}):"]
+    for i in range(count):
+        lines += ["  try:", f"   tell{i}({given})", "  except Exception:", f"   drop({i})"]
+    namespace: dict[str, Any] = {}
+    exec("\n".join([*lines, f" return {name}"]), namespace)
+    maker: Callable[..., Callable[..., None]] = namespace["make"]
+    return maker
+
+
+def nobody_hears(*what: Any, **more: Any) -> None:
+    """Do nothing."""
 
 
 _NOTIFICATIONS = tuple(name for name in vars(Observer) if not name.startswith("_"))
-for _name in _NOTIFICATIONS:
-    setattr(Observers, _name, _passed_on(_name))
 
 
 def _hears(observer: Observer, name: str) -> bool:

@@ -74,8 +74,9 @@ class TraceRecorder(Observer):
 
     def task(self, task: ObservedTask) -> None:
         """Record when a task was submitted."""
-        self._submissions.append(task.id)
-        self._submissions.append(self._clock_ns())
+        note = self._submissions.append
+        note(task.id)
+        note(self._clock_ns())
 
     def operation(self, operation: Operation) -> None:
         """Record when an internal operation was asked for."""
@@ -94,6 +95,10 @@ class TraceRecorder(Observer):
     ) -> None:
         """Record one body or copy; may be called from any thread."""
         self._spans.append((task_id, name, device, worker, start_ns, end_ns, category, operation))
+
+    def bodies(self) -> list[tuple[int, int, int]]:
+        """Return the task, the start and the end of each body of a task that has run."""
+        return [(told[0], told[4], told[5]) for told in list(self._spans) if told[6] == "task"]
 
     def clear(self) -> None:
         """Forget everything recorded so far."""

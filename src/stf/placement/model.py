@@ -34,9 +34,6 @@ from stf._engine.access import Access, Data
 from stf._engine.coherency import Pool
 from stf._port.replicas import Replica
 from stf.observe.durations import Timing, Timings
-from stf.placement.asking import ask
-from stf.placement.choices import Choice, Row
-from stf.placement.device_times import DeviceTimes
 
 if not cython.compiled:
     from types import SimpleNamespace
@@ -130,7 +127,11 @@ class Placement:
         known = None if model is None else model.known_s
         self.is_observed = timings is not None
         self.planned_s = {}
-        self.device_times = None if spans is None else DeviceTimes(spans)
+        self.device_times = None
+        if spans is not None:
+            from stf.placement.device_times import DeviceTimes
+
+            self.device_times = DeviceTimes(spans)
         self.durations = timings or Timings([place.kind for place in engine.places[1 : self.width]], known)
         if timings is not None:
             self.durations.known = known
@@ -200,6 +201,8 @@ class Placement:
         elif self.function is None:
             place = self.earliest(task)
         else:
+            from stf.placement.asking import ask
+
             place = ask(self.function, task, context, self.candidates(task))
             self.look(task)  # the user's function may have submitted tasks
         self.settle_on(task, place)
@@ -212,6 +215,8 @@ class Placement:
         timing: Timing = self.timings[self.clocks[place].kind]
         task.choice = self.measure_of(place, timing) if not self.is_observed and timing.is_due() else None
         if self.engine.observer is not None:
+            from stf.placement.choices import Choice
+
             task.choice = Choice(place, self.candidates(task), self.rule.describe(), self.names, task.choice)
         return 0
 
@@ -498,6 +503,8 @@ class Placement:
 
     def candidates(self, task):
         """Return what is known of each place."""
+        from stf.placement.choices import Row
+
         found = []
         place: cython.int
         for place in range(1, self.count + 1):

@@ -22,7 +22,8 @@ from stf.errors import AccessError, OutOfMemoryError, PlaceError
 from stf.interop import dlpack
 from stf.interop.cuda_arrays import make_wait
 from stf.interop.dtypes import dtype_of
-from stf.interop.memory import Memory, c_strides, must_have_cuda, view_at
+from stf.interop.known_arrays import Memory, must_have_cuda
+from stf.interop.memory import c_strides, view_at
 from stf.interop.results import check_value, must_have_no_mask
 from stf.interop.streams import pointer_of
 from stf.places.evaluation import PAGE, runs_of_pages

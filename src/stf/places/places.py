@@ -12,10 +12,10 @@ import numpy as np
 from stf._support.completion import Shown
 from stf.devices.make import configured_devices
 from stf.errors import PlaceError
-from stf.places.partition import Part, as_dims, check_partition, executor_of, part_of, positions_of
 
 if TYPE_CHECKING:
     from stf.places.attributes import PlaceAttributes
+    from stf.places.partition import Part
 
 active_places = [0]  # how many with-blocks of places are open, in all threads
 
@@ -393,7 +393,7 @@ class Grid(ExecPlace):
 
     def __init__(self, places: Sequence[ExecPlace], dims: tuple[int, ...] | None = None, partition: Any = None) -> None:
         super().__init__("grid")
-        self.partition = None if partition is None else check_partition(partition)
+        self.partition = None if partition is None else partition_on(self, partition)
         self.places = tuple(places)
         self.dims = dims if dims is not None else (len(self.places),)
         if not self.places:
@@ -506,6 +506,8 @@ class Grid(ExecPlace):
         [(exec_place.device(0), Part(range(0, 3))), (exec_place.device(1), Part(range(3, 5)))]
         """
         partition = self._must_have_partition()
+        from stf.places.partition import part_of, positions_of
+
         return [(self[at], part_of(partition, shape, at, self.dims)) for at in positions_of(self.dims)]
 
     def owner(self, coords: Any, shape: Any) -> ExecPlace:
@@ -526,6 +528,8 @@ class Grid(ExecPlace):
         >>> grid.owner(3, 5)
         exec_place.device(1)
         """
+        from stf.places.partition import executor_of
+
         return self[executor_of(self._must_have_partition(), coords, shape, self.dims)]
 
     def _must_have_partition(self) -> Any:
@@ -637,6 +641,8 @@ def is_on_cuda() -> bool:
 
 def extents_of(dims: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the extents in ``reshape(2, 2)`` and ``reshape((2, 2))``, -1 among them."""
+    from stf.places.partition import as_dims
+
     given = dims[0] if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
     as_dims([0 if isinstance(n, (int, np.integer)) and n == -1 else n for n in given])
     return tuple(int(n) for n in given)
@@ -688,6 +694,8 @@ def partition_on(place: Any, partition: Any) -> Any:
     """Return the partition that a user gives beside a place, which must be a grid."""
     if not isinstance(place, Grid):
         raise TypeError(f"a partition is for a grid of places, got {place!r}; say stf.exec_place.all_devices()")
+    from stf.places.partition import check_partition
+
     return check_partition(partition)
 
 

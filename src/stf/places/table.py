@@ -149,7 +149,7 @@ def place_of_memory(context: Placed, memory: Any, data_place: DataPlace | None =
     """
     if data_place is not None and data_place.kind == "managed":
         return managed_code(context)
-    if not memory.address_of_device:
+    if not memory.is_on_device:
         return 0
     kind, number = "device", memory.ordinal
     if number < 0:

@@ -1,6 +1,7 @@
-from stf._engine.access cimport Access, DataHandle
+from stf._engine.access cimport ACCUMULATE, Access, Data, DataHandle, make_access
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
+from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf.tasks.undeclared cimport refuse_arrays
 
@@ -21,3 +22,5 @@ cdef int check_params(Engine engine, list values, list kinds) except -1
 cdef int check_elements(list parameters, list values, object name) except -1
 cdef int refuse_registered(list parameters, list values, TaskCore task) except -1
 cdef object check_context(object context, object core)
+cdef tuple with_further(tuple before, Parameter parameter, object values)
+cdef list flattened(list values)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import cython
 
+from stf._engine import host_waits
 from stf.errors import ContextClosedError
 from stf.tasks.elements import wrong_elements
 from stf.tasks.parameters import is_access
@@ -69,18 +72,59 @@ def check_params(engine, values, kinds):
         kind = type(values[i])
         if kind is float or kind is int or isinstance(values[i], DataHandle):
             continue
-        for item in items_of(values[i]) if kinds is not None and kinds[i][1] in ("*", "**") else (values[i],):
+        several: cython.bint = kinds is not None and kinds[i][1] in ("*", "**")
+        for item in (values[i] if kind is tuple else items_of(values[i])) if several else (values[i],):
             if isinstance(item, Asked):
                 item.must_be_recorded()
         if engine.scope.runs_once:
             continue
-        if kinds is not None and kinds[i][1] in ("*", "**"):
+        if several:
             values[i] = with_params(values[i])
         if not isinstance(values[i], Asked):
             refuse_hidden((values[i],))
             if engine.scope.patient:
                 refuse_reachable(values[i])
     return 0
+
+
+def with_further(before, parameter, values):
+    """Return accesses, and those of the data of ``*args``; None where these are something else, or need a look."""
+    if parameter.mode == ACCUMULATE:
+        return None
+    found: list = []
+    for value in values:
+        if not isinstance(value, DataHandle) or cython.cast(DataHandle, value).core.is_result:
+            return None
+        found.append(make_access(cython.cast(DataHandle, value), parameter.mode, None))
+    accesses: tuple = before + tuple(found)
+    if cython.compiled:
+        untrack(accesses)  # as accesses are not tracked either
+    return accesses
+
+
+def flattened(values):
+    """Return arguments for a call by position alone: those of ``*args``, which are the last, one by one."""
+    found: list = values[: len(values) - 1]
+    found.extend(values[len(values) - 1])
+    return found
+
+
+def not_data(name, parameter, value):
+    """Return the error for an argument of task `name` that is no data, nor a container of them."""
+    takes = f"parameter '{parameter.name}' of task '{name}' takes logical data"
+    if isinstance(value, TaskCore):
+        return TypeError(
+            f"{takes}, got a task: a call of a task function returns its handle; pass the data that it writes"
+        )
+    if threading.get_ident() in host_waits.RUNNING:
+        return TypeError(
+            f"{takes}, got {type(value).__name__}: the body of a task has arrays; call the function itself there, "
+            f"{name}.fn(...)"
+        )
+    return TypeError(
+        f"{takes} (or a list, tuple, dict, dataclass or object of them), got {type(value).__name__}; register the "
+        "array with ctx.logical_data"
+    )
 
 
 def refuse_container(task_name, parameter_name):

@@ -13,7 +13,9 @@ cdef list tensors_made
 cdef class Body(QueuedBody):
     cdef readonly object fn  # what is called
     cdef readonly tuple args  # with these
-    cdef list written  # the arrays that results go to
+    cdef list written  # the arrays that results go to; or None
+    cdef tuple writes  # the positions of these among the arguments, where they are no more than that; or None
+    cdef object made  # where the only result goes, instead of such a list; or None
     cdef list to_fill  # (operator, partial) to be filled first, so that it counts for nothing; or None
     cdef object looks  # what makes the watch of each launch (STF_NAN); or None
     cdef object check  # what watches the body (STF_VALIDATE); or None
@@ -22,13 +24,13 @@ cdef class Body(QueuedBody):
     # of a recorded body: (argument, replica, whether it is written, library, which array of the argument's, or -1); None
     # if not known
     cdef readonly list argument_sources
-    cdef readonly list data  # of a recorded body: the numbers of the data that it works on
     cdef bint ignores  # its result goes nowhere
     cdef bint owes  # a result, since its code does not use all that it writes
     cdef public object results  # `new_data.Results` of a function that returns new data; or None
     cdef object around  # makes a with-block that it runs in; or None
     cdef object work(self)
     cdef object work_alone(self)
+    cdef list written_arrays(self)
     cdef object store_made(self, list items)
     cdef int run_at(self, object port, int slot, object pointer) except -1
 

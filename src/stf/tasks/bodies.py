@@ -27,8 +27,9 @@ NATIVE = {}  # by function: its steps in a loop, ``(args, workers)``
 class Body(QueuedBody):
     """A queued body: a function and its arguments.
 
-    `written` are the arrays that results go to, `to_fill` the partials to fill first, `check` a watch (STF_VALIDATE),
-    `kinds` the kinds of the parameters where not all are positional, `around` makes a with-block that it runs in.
+    `written` are the arrays that results go to, or `writes` says which arguments these are; `to_fill` the partials to
+    fill first, `check` a watch (STF_VALIDATE), `kinds` the kinds of the parameters where not all are positional,
+    `around` makes a with-block that it runs in.
     """
 
     def prepare(self):
@@ -81,19 +82,26 @@ class Body(QueuedBody):
             result = None  # so that the list alone holds what was returned
             return self.store_made(items)
         if (result is not None or self.owes) and not self.ignores:
-            store_results(result, self.written, self.fn, self.args, self.owes)
+            store_results(result, self.written_arrays(), self.fn, self.args, self.owes)
         elif self.late is not None:
             adapters.must_return(self.written, self.fn)
         if self.late is not None and self.written:
             self.check_containers(given)
         return None
 
+    def written_arrays(self):
+        """Return the arrays that results go to; an argument that is None is a token."""
+        if self.writes is None:
+            return self.written
+        return [self.args[i] for i in self.writes if self.args[i] is not None]
+
     def store_made(self, items):
         """Store the new data that the function returned."""
         name = getattr(self.fn, "__name__", "body")
-        if len(items) != len(self.written):
-            raise ValueError(f"task '{name}' returned {len(items)} results for {len(self.written)} new data")
-        store_new(items, self.written, name)
+        written = self.written if self.made is None else [self.made]
+        if len(items) != len(written):
+            raise ValueError(f"task '{name}' returned {len(items)} results for {len(written)} new data")
+        store_new(items, written, name)
 
     def check_containers(self, given):
         """Raise TypeError if something took the place of an array in a container whose arrays are written."""
@@ -114,7 +122,8 @@ class Body(QueuedBody):
 
     def travels(self):
         """Return what another process calls to run it: see `QueuedBody.travels`."""
-        rest = (self.args, self.written, self.kinds, self.late, self.owes, self.ignores, self.to_fill, self.around)
+        written = self.written_arrays()
+        rest = (self.args, written, self.kinds, self.late, self.owes, self.ignores, self.to_fill, self.around)
         on_gpu: cython.bint = cython.cast("Engine", self.engine).place(self.task.where).kind == REMOTE_GPU
         return self.fn, run_on_gpu if on_gpu else run_there, rest
 
@@ -146,9 +155,10 @@ class Body(QueuedBody):
         body: Body = Body.__new__(Body)
         self.copy_to(body)
         body.fn, body.kinds, body.written, body.to_fill = self.fn, self.kinds, self.written, self.to_fill
+        body.writes = self.writes
         body.late, body.ignores, body.owes, body.around = self.late, self.ignores, self.owes, self.around
-        body.results = self.results
-        body.argument_sources, body.data = self.argument_sources, self.data
+        body.results, body.made = self.results, self.made
+        body.argument_sources = self.argument_sources
         body.args = self.args
         for argument in self.args:
             if isinstance(argument, Param):
@@ -203,7 +213,13 @@ class Body(QueuedBody):
 
     def refuses(self, data):
         """Return whether it works on some of the data, by number, and cannot on others in their place."""
-        return self.argument_sources is None and any([number in data for number in self.data or ()])
+        return self.argument_sources is None and any([number in data for number in self.data])
+
+    @property
+    def data(self):
+        """The numbers of the data that a recorded body works on."""
+        task: TaskCore = self.task
+        return [] if task is None or task.cores is None else [core.id for core in task.cores]
 
     def build_late(self):
         """Build what is made of several arrays, now that their content is there."""
@@ -301,9 +317,9 @@ def make_body(task: TaskCore, fn, args, written, kinds=None, late=None, argument
     if task.partials is not None:
         body.to_fill = views_to_fill(task)
     if engine.scope.records:
-        body.data = [access.data_id for access in task.accesses]
         body.argument_sources = argument_sources
-        body.targets = task.targets()
+        targets = task.targets()
+        body.targets = targets[0] if len(targets) == 1 else targets  # a list for each of a million tasks is 88 MB
     if engine.watches:
         body.check = validation.watch(task, engine.scope.records or engine.root.captured)
         if engine.scope.records:

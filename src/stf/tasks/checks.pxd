@@ -1,4 +1,5 @@
 from stf._engine cimport claims, thread_turns
+from stf._engine.access cimport Data, DataHandle
 from stf._engine.engine cimport Engine
 from stf._support.sync cimport PyThread_get_thread_ident
 from stf.interop.current cimport owed, return_owed

@@ -27,6 +27,16 @@ def injections(fn):
     annotations = getattr(fn, "__annotations__", None)
     if not annotations:
         return ()
+    code = getattr(fn, "__code__", None)
+    if code is not None and (fn.__module__ or "").startswith("stf.") and fn.__closure__ is None:
+        if code not in known_injections:  # stf's own, which are not many, and whose annotations stay
+            known_injections[code] = injections_in(fn, annotations)
+        return known_injections[code]
+    return injections_in(fn, annotations)
+
+
+def injections_in(fn, annotations):
+    """Return what `injections` does, for annotations that there are."""
     kinds = [
         (name, resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
         for name, kind in annotations.items()
@@ -38,6 +48,7 @@ def injections(fn):
 # -- what a function reads of its surroundings, as it is now -----------------------------------------------------------
 
 names: dict = {}  # by the id of a code object
+known_injections: dict = {}  # by a code object of stf's own
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
 
 OTHER = object()

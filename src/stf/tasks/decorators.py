@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from stf._support.arguments import name_of, truth
 from stf.interop.arrays import library_named
@@ -15,18 +15,19 @@ from stf.tasks.task import ContextCore, Task, body_of
 __all__ = ["submit_task", "task"]
 
 _P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 @overload
 def task(
-    fn: Callable[_P, Any],
+    fn: Callable[_P, _R],
     *,
     arrays: str | None = None,
     name: str | None = None,
     symbol: str | None = None,
     uses_cuda: bool = True,
     pure: bool = False,
-) -> TaskFunction[_P]: ...
+) -> TaskFunction[_P, _R]: ...
 
 
 @overload
@@ -38,7 +39,7 @@ def task(
     symbol: str | None = None,
     uses_cuda: bool = True,
     pure: bool = False,
-) -> Callable[[Callable[_P, Any]], TaskFunction[_P]]: ...
+) -> Callable[[Callable[_P, _R]], TaskFunction[_P, _R]]: ...
 
 
 def task(
@@ -212,7 +213,7 @@ def map_tasks(context: ContextCore, fn: Any, *iterables: Any, place: Any = None)
     return [submit_task(context, fixed, *given, *items, place=place) for items in zip(*iterables, strict=False)]
 
 
-def task_in(fn: Any) -> tuple[TaskFunction[...], tuple[Any, ...], dict[str, Any]]:
+def task_in(fn: Any) -> tuple[TaskFunction[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Return the task function in what is called as one, and the arguments that it has: of methods, and `partial`s."""
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}

@@ -4,15 +4,17 @@ from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
+from stf._engine.thread_turns cimport gathers
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
-from stf.tasks.late_arrays cimport access_when_known, has_open, is_of_numpy, late_array, must_bind_late
-from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, gives_accesses, is_plain, refuse_registered
+from stf.tasks.late_arrays cimport ResultSlot, access_when_known, has_open, is_of_numpy, late_array, must_bind_late
+from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, flattened, gives_accesses, is_plain, refuse_registered, with_further
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
+from stf.tasks.made_data cimport first_of, layout_like, new_handle
 from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle, takes_pure
 from stf.tasks.task cimport ContextCore, Task
 from stf.tasks.results cimport store_results
@@ -21,11 +23,6 @@ from stf.tasks.views cimport library_of, source_of, sources_of, view_of, views_b
 
 cdef extern from *:
     """
-    /* What __new__ of a type makes, without looking for it. */
-    static PyObject *stf_new(PyObject *type, PyObject *nothing) {
-        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
-    }
-
     /* A call with what a list holds, of which no tuple is made. */
     static PyObject *stf_call_with(PyObject *callable, PyObject *values) {
         return PyObject_Vectorcall(callable, ((PyListObject *)values)->ob_item, PyList_GET_SIZE(values), NULL);
@@ -54,20 +51,18 @@ cdef extern from *:
     """
     ctypedef PyObject* (*vectorcallfunc)(PyObject*, PyObject**, size_t, PyObject*)
     Py_ssize_t PyVectorcall_NARGS(size_t count)
-    object stf_new(object kind, tuple nothing)
     object stf_call_with(object callable, list values)
     object stf_referent(object reference)
     void stf_use_vectorcall(object function, vectorcallfunc* pointer)
 
 cdef object TOKEN
 cdef object JAX_COPY
-cdef list HANDLE_TYPE
-cdef tuple NO_ARGUMENTS
 
 cdef class TaskFunction:
     cdef vectorcallfunc vectorcall  # what Python calls
     cdef readonly object fn
     cdef object runs  # the function that bodies call; see `last_values`
+    cdef tuple writes  # the positions of parameters that are written
     cdef bint owes  # a result, since it does not use all that it writes
     cdef public object symbol
     cdef object arrays_of
@@ -86,6 +81,8 @@ cdef class TaskFunction:
     cdef bint holds  # variables, or defaults, that may be registered arrays
     cdef Taken taken  # of them, by the last call
     cdef bint positional
+    cdef bint trails  # its last parameter is ``*args``, and all others are positional
+    cdef bint trails_data  # and that has an access mode, and there are no new data
     cdef int accessed
     cdef list spare  # of arguments, for the next call
     cdef bint takes_task
@@ -101,11 +98,13 @@ cdef class TaskFunction:
     cdef bint returns_one  # new data, and no container of them
     cdef bint lends  # data to bodies that submit tasks
     cdef bint binds_late  # its bodies can get NumPy's arrays when they run
+    cdef int makes  # so many new data are returned
+    cdef list alone  # for each parameter: the list of its position
     cdef int given  # parameters that a call has arguments for; those of new data come after them
     cdef object results  # new data that calls return; or None
     cpdef object call(self, object context, Task task, list values, dict kwargs)
     cdef object make_results(self, object context, Task task, list values)
-    cdef list layouts_like(self, list values)
+    cdef list layouts_of(self, list values)
     cdef Engine engine_of(self, object context, list values)
     cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
@@ -125,7 +124,6 @@ cdef class TaskFunction:
     cdef int adopt(self, Task task, object context) except -1
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
-cdef object new_handle(Data core)
 
 cdef class HeldCall:
     cdef TaskFunction function

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import threading
 import types
 
 import cython
 
-from stf._engine import host_waits, outcomes
-from stf._engine.access import accumulate_access, handle_type, must_have_shape
+from stf._engine import outcomes
+from stf._engine.access import accumulate_access, must_have_shape
 from stf._support.arguments import name_of, priority_of, refuse_generator
 from stf.errors import TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
 from stf.tasks import capsules, draws
-from stf.tasks.arguments import refuse_container, remedy_for
+from stf.tasks.arguments import not_data, refuse_container, remedy_for
 from stf.tasks.closures import check_globals
 from stf.tasks.late_arrays import settle_open
 from stf.tasks.lent import data_lent, lend
@@ -29,8 +28,6 @@ from stf.values.parts import Parts, leaves, libraries
 
 TOKEN: object = adapters.TOKEN
 JAX_COPY: object = JaxCopy
-HANDLE_TYPE: list = handle_type
-NO_ARGUMENTS: tuple = ()
 FIXED = ("device", "host", "auto")  # kinds of places that are known by a number or a word
 MOST_VARIANTS = 1024  # of a function, at places of different numbers
 
@@ -53,20 +50,19 @@ class TaskFunction:
         self.in_graphs, self.pure = in_graphs, pure  # on the host it uses no CUDA; see `stf.task`
         self.parameters = None
         self.signature = None
-        self.kinds = None
+        self.kinds = self.writes = None
         self.positional = self.takes_task = self.draws = self.has_elements = self.movable = False
-        self.accessed = 0
+        self.accessed = self.priority = 0
         self.is_checked = False
         self.spare = self.variants = None
         self.is_fixed = False
-        self.priority = 0
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.holds = self.closes or self.wraps or may_reach_arrays(fn)
         self.taken = self.by_modes = self.results = self.kinds_of_all = self.likes = None
         self.binds_late = self.returns_one = self.lends = False
-        self.runs, self.owes, self.given = fn, False, 0
+        self.runs, self.owes, self.given, self.makes, self.alone = fn, False, 0, 0, None
         if not self.wraps:
             modes: list = []
             with contextlib.suppress(TypeError, NameError):  # of an annotation that cannot be resolved yet
@@ -142,16 +138,18 @@ class TaskFunction:
         copy.where, copy.is_fixed = self.where, self.is_fixed
         copy.in_graphs, copy.pure = self.in_graphs, self.pure
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
-        copy.runs, copy.owes, copy.taken = self.runs, self.owes, self.taken
+        copy.runs, copy.owes, copy.taken, copy.writes = self.runs, self.owes, self.taken, self.writes
         copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
         copy.parameters, copy.given, copy.results = self.parameters, self.given, self.results
+        copy.makes, copy.alone = self.makes, self.alone
         copy.signature, copy.kinds, copy.kinds_of_all = self.signature, self.kinds, self.kinds_of_all
         copy.likes, copy.returns_one, copy.binds_late = self.likes, self.returns_one, self.binds_late
         copy.lends, copy.draws, copy.positional, copy.accessed = self.lends, self.draws, self.positional, self.accessed
         copy.takes_task, copy.movable, copy.injected = self.takes_task, self.movable, self.injected
         copy.has_elements, copy.is_checked = self.has_elements, self.is_checked
+        copy.trails, copy.trails_data = self.trails, self.trails_data
         return copy
 
     def __call__(self, *args, **kwargs):
@@ -176,41 +174,41 @@ class TaskFunction:
     def make_results(self, context, task, values):
         """Submit a task that writes new data; return these."""
         i: cython.int
-        given: list = values[: self.given]
-        layouts: list = self.layouts_like(given) if self.likes is not None else None
-        if layouts is None:
-            for parameter, value in zip(self.parameters, given, strict=False):
-                if cython.cast(Parameter, parameter).mode and not isinstance(value, (DataHandle, Access)):
-                    self.add_container([], parameter, value)  # which raises for what is no data
-            layouts = self.results.layouts(self.symbol, self.parameters, given)
-        engine = self.engine_of(context, given)
-        engine.has_results = True
-        made: list = []
-        for i in range(len(layouts)):
-            core: Data = engine.new_data(layouts[i], None, False)
+        if len(values) == self.given:
+            values += [None] * self.makes
+        engine: Engine = None
+        layouts: list = None
+        made: list = None
+        for i in range(self.makes):
+            layout: Layout = layout_like(values[self.likes[i]]) if layouts is None and self.likes is not None else None
+            if layout is None:
+                if layouts is None:
+                    layouts = self.layouts_of(values[: self.given])
+                layout = layouts[i]
+            if engine is None:
+                engine = self.engine_of(context, values)
+            core: Data = engine.new_data(layout, None, False)
             core.is_result = True
-            made.append(new_handle(core))
-            given.append(made[i])
-        self.submit(context, task, given)
+            values[self.given + i] = new_handle(core)
+        if not self.returns_one:
+            made = values[self.given :]
+        handle: DataHandle = values[self.given]
+        engine.has_results = True
+        self.submit(context, task, values)  # which puts arrays in place of the data
+        if made is None:
+            handle.core.is_result = handle.core.layout.dtype is None
+            return handle
         for i in range(len(made)):
             core = cython.cast(DataHandle, made[i]).core
             core.is_result = core.layout.dtype is None
-        return made[0] if self.returns_one else self.results.given(made)
+        return self.results.given(made)
 
-    def layouts_like(self, values):
-        """Return the layouts of new data that are like arguments; None where one is no packed array."""
-        found = []
-        for position in self.likes:
-            value = values[position]
-            if not isinstance(value, DataHandle):
-                return None
-            layout: Layout = cython.cast(DataHandle, value).core.layout
-            if layout is not None and layout.dtype is None:
-                raise must_have_shape(cython.cast(DataHandle, value).core)
-            if layout is None or layout.library is not None or layout.interface is not None:
-                return None
-            found.append(layout.packed())
-        return found
+    def layouts_of(self, values):
+        """Return the layouts of new data for a call with any arguments."""
+        for parameter, value in zip(self.parameters, values, strict=False):
+            if cython.cast(Parameter, parameter).mode and not isinstance(value, (DataHandle, Access)):
+                self.add_container([], parameter, value)  # which raises for what is no data
+        return self.results.layouts(self.symbol, self.parameters, values)
 
     def engine_of(self, context, values):
         """Return the engine of a context, or of the first data among arguments."""
@@ -232,7 +230,7 @@ class TaskFunction:
             return self.for_accesses(values).submit(context, task, values)
         if self.draws:
             draws.count(self.parameters, values)
-        if self.kinds is not None:
+        if self.kinds is not None and not self.trails_data:
             self.check_variadic(values)
         if self.has_elements:
             check_elements(self.parameters, values, self.symbol)
@@ -282,16 +280,26 @@ class TaskFunction:
             begin_body(task, fn if self.movable or may_move(engine, self.injected) else None)
             if self.reads and not was_held and not task.runs_in_call:
                 fn = self.with_globals(fn)
-            argument_sources = None if not engine.scope.records else []
+            once: cython.bint = gathers(engine.scope) and not task.runs_in_call  # never launched on other data
+            argument_sources = None if once or not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
             if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
                 argument_sources = None if self.takes_task else argument_sources
-                written = self.written(values)
+                made = values[self.given] if self.makes == 1 else None
+                is_slot: cython.bint = type(made) is ResultSlot
+                is_flat: cython.bint = self.trails_data and late is None and argument_sources is None
+                in_place: cython.bint = (
+                    self.writes is not None and not is_flat and late is None and self.results is None
+                )
+                written, kinds = None if is_slot or in_place else self.written(values), self.kinds_of_all
+                if is_flat:
+                    values, kinds = flattened(values), None
                 if self.results is None or engine.scope.records or self.results.takes_out:
-                    body = make_body(task, fn, values, written, self.kinds_of_all, late, argument_sources, self.owes)
+                    body = make_body(task, fn, values, written, kinds, late, argument_sources, self.owes)
                 else:
-                    body = make_body(task, fn, values[: self.given], written, self.kinds, late, None, self.owes)
-                body.results = self.results
+                    body = make_body(task, fn, first_of(values, self.given), written, self.kinds, late, None, self.owes)
+                body.results, body.made = self.results, made if is_slot else None
+                body.writes = self.writes if in_place else None
                 self.keep(values)  # the body has a tuple of them
         except TaskFailedError as error:
             take_back(task)
@@ -326,7 +334,8 @@ class TaskFunction:
         shapes = None
         task.accesses = self.accesses_of(values)
         if task.accesses is not None:
-            return None
+            last: cython.int = self.given - 1
+            return {last: ("flat", tuple, len(values[last]))} if self.trails_data else None
         accesses = []
         for i in range(len(values)):
             parameter: Parameter = self.parameters[i]
@@ -396,13 +405,13 @@ class TaskFunction:
         )
 
     def accesses_of(self, values):
-        """Return the accesses of a call whose data are one handle per parameter.
+        """Return the accesses of a call whose data are one handle per parameter, or further ones of ``*args``.
 
         None if it is another, or a wrong one.
         """
         i: cython.int
         count: cython.int = 0
-        found: tuple = PyTuple_New(self.accessed) if cython.compiled else ()
+        found: tuple = PyTuple_New(self.accessed - self.trails_data) if cython.compiled else ()
         if cython.compiled:
             untrack(found)  # it has holes, and accesses are not tracked either
         for i in range(len(values)):
@@ -414,6 +423,8 @@ class TaskFunction:
                 if not is_plain(value):
                     return None
                 continue
+            if self.trails_data and i == self.given - 1:
+                return with_further(found, parameter, value)
             if parameter.mode == ACCUMULATE or not isinstance(value, DataHandle):
                 return None
             core: Data = cython.cast(DataHandle, value).core
@@ -465,7 +476,7 @@ class TaskFunction:
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = injected_value(parameter.kind, task)
             if is_late:
-                late = [i] if late is None else [*late, i]
+                late = self.alone[i] if late is None else [*late, i]
         return late
 
     def container(self, task, first, position, shape, lib, argument_sources):
@@ -570,20 +581,7 @@ class TaskFunction:
             return kind, what, [self.add_container(accesses, parameter, item) for item in items]
         if value is None and parameter.optional:
             return ("plain", None, None)
-        if isinstance(value, TaskCore):
-            raise TypeError(
-                f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data, got a task: a call of a "
-                "task function returns its handle; pass the data that it writes"
-            )
-        if threading.get_ident() in host_waits.RUNNING:
-            raise TypeError(
-                f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data, got {type(value).__name__}: "
-                f"the body of a task has arrays; call the function itself there, {self.symbol}.fn(...)"
-            )
-        raise TypeError(
-            f"parameter '{parameter.name}' of task '{self.symbol}' takes logical data (or a list, tuple, dict, "
-            f"dataclass or object of them), got {type(value).__name__}; register the array with ctx.logical_data"
-        )
+        raise not_data(self.symbol, parameter, value)
 
     def check_access(self, parameter, access, op):
         """Raise TypeError unless an access that was passed is what the parameter's annotation says, if it has one."""
@@ -658,18 +656,21 @@ class TaskFunction:
                 passed.append(parameter)
         self.signature = self.signature.replace(parameters=passed)
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
-        self.positional = all(kind in ("plain", "random") for _, kind in kinds)
+        others = [(i, kind) for i, (_, kind) in enumerate(kinds) if kind not in ("plain", "random")]
+        self.positional, self.trails = not others, others == [(len(kinds) - 1, "*")]
+        self.trails_data = self.trails and self.results is None and parameters[len(kinds) - 1].mode != 0
         self.draws = any(mine.kind == "random" for mine in parameters)
         self.takes_task = any(kind == "task" for _, kind in kinds)  # which a body may ask for its data
         self.injected = [kind for _, kind in kinds if kind in ("stream", "task")]
         self.movable = not self.injected  # to another thread, before it runs
-        self.given = len(parameters)
+        self.given, self.makes = len(parameters), 0
         self.kinds_of_all = self.kinds
         if self.results is not None:
             kind = "out" if self.results.takes_out else "result"
             parameters += [Parameter(f"result {i}", kind, WRITE) for i in range(len(self.results.parts))]
             self.kinds_of_all = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
             self.likes, self.returns_one = self.results.likes(parameters), self.results.kind == "one"
+            self.makes = len(self.results.parts)
         self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.has_elements = any(mine.element is not None for mine in parameters)
         named = {mine.library for mine in parameters if mine.library is not None}
@@ -677,6 +678,7 @@ class TaskFunction:
         self.lends = any(mine.takes_data for mine in parameters)
         takes_out = self.results is not None and self.results.takes_out
         self.binds_late = self.movable and not takes_out and not {self.arrays_of, *named} - {None, "numpy"}
+        self.alone = [[i] for i in range(len(parameters))]
         self.parameters = parameters
         self.look_for_lost_results()
 
@@ -692,9 +694,12 @@ class TaskFunction:
                 raise
             self.runs = with_last_values(self.fn, modes)
         self.owes = self.owes or (self.results is not None and not self.results.takes_out)
+        self.writes = tuple([i for i, item in enumerate(self.parameters) if cython.cast(Parameter, item).mode & ~READ])
 
     def bind(self, args, kwargs):
         """Put keyword and default arguments where they belong; None where one is injected."""
+        if self.trails and not kwargs and len(args) >= self.given - 1:  # all parameters before ``*args`` are given
+            return [*args[: self.given - 1], tuple(args[self.given - 1 :])]
         try:
             bound = self.signature.bind(*args, **(kwargs or {}))
         except TypeError as error:
@@ -716,10 +721,13 @@ def vectorcall(function, given, count, names):
     """
     i: cython.int
     size: cython.int = PyVectorcall_NARGS(count)
+    room: cython.int = size  # and what new data need, which the body gets after the arguments
+    if function.makes and names == cython.NULL and size == function.given and function.positional:
+        room += function.makes
     values: list = function.spare
     function.spare = None
-    if values is None or len(values) != size:
-        values = [None] * size
+    if values is None or len(values) != room:
+        values = [None] * room
     for i in range(size):
         values[i] = cython.cast(object, given[i])
     kwargs: dict = None
@@ -728,6 +736,8 @@ def vectorcall(function, given, count, names):
         kwargs = {keys[i]: cython.cast(object, given[size + i]) for i in range(len(keys))}
     task: Task = Task.__new__(Task)
     task.find_site()
+    if room > size:
+        return function.make_results(None, task, values)
     return function.call(None, task, values, kwargs)
 
 
@@ -748,14 +758,6 @@ class HeldCall:
 
     def __call__(self, task):
         self.function.go_on(task, self.fn, self.values, self.shapes, True)
-
-
-def new_handle(core):
-    """Return what the user holds of new data."""
-    kind = HANDLE_TYPE[0]
-    handle: DataHandle = stf_new(kind, NO_ARGUMENTS) if cython.compiled else kind.__new__(kind)
-    handle.core = core
-    return handle
 
 
 class BoundTaskFunction:

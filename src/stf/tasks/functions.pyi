@@ -1,15 +1,28 @@
 """Task functions; compiled."""
 
-from collections.abc import Callable
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+# mypy: disable-error-code="overload-overlap"
+# The types of results overlap on purpose: an overload stands before those that it is to be taken before.
 
+from collections.abc import Callable
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
+
+from stf.data.logical_data import LogicalData
+from stf.tasks.new_data import Arrays, Result
 from stf.tasks.task import Task
 
 _P = ParamSpec("_P")
 _Q = ParamSpec("_Q")
+_R = TypeVar("_R")  # what the function returns
 _Owner = TypeVar("_Owner")
 
-class TaskFunction(Generic[_P]):
+class _OnlyAny:
+    """What no function returns: only functions that return Any suit it."""
+
+# What a body returns into data that it writes. In an overload by `self`, mypy takes `_R` for covariant, and so an array
+# for a `Result`: so these come before that.
+_Stored: TypeAlias = Arrays | complex | tuple[Arrays | complex, ...]
+
+class TaskFunction(Generic[_P, _R]):
     """A function whose calls are tasks; made by ``@stf.task``."""
 
     __name__: str
@@ -17,26 +30,45 @@ class TaskFunction(Generic[_P]):
     symbol: str
     def __init__(
         self,
-        fn: Callable[_P, Any],
+        fn: Callable[_P, _R],
         symbol: str | None = None,
         arrays: str | None = None,
         where: Any = None,
         in_graphs: bool = False,
         pure: bool = False,
     ) -> None: ...
-    def on(self, place: Any) -> TaskFunction[_P]: ...
-    def named(self, symbol: str) -> TaskFunction[_P]: ...
-    def with_priority(self, priority: int) -> TaskFunction[_P]: ...
+    def on(self, place: Any) -> TaskFunction[_P, _R]: ...
+    def named(self, symbol: str) -> TaskFunction[_P, _R]: ...
+    def with_priority(self, priority: int) -> TaskFunction[_P, _R]: ...
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Self: ...
     @overload
     def __get__(
-        self: TaskFunction[Concatenate[_Owner, _Q]], instance: _Owner, owner: Any = None
-    ) -> BoundTaskFunction[_Q]: ...
+        self: TaskFunction[Concatenate[_Owner, _Q], _R], instance: _Owner, owner: Any = None
+    ) -> BoundTaskFunction[_Q, _R]: ...
+    @overload
+    def __call__(self: TaskFunction[_P, _OnlyAny], *args: _P.args, **kwargs: _P.kwargs) -> Task: ...
+    @overload
+    def __call__(self: TaskFunction[_P, _Stored], *args: _P.args, **kwargs: _P.kwargs) -> Task: ...
+    @overload
+    def __call__(self: TaskFunction[_P, Result], *args: _P.args, **kwargs: _P.kwargs) -> LogicalData: ...
+    @overload
+    def __call__(
+        self: TaskFunction[_P, tuple[Result, Result]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[LogicalData, LogicalData]: ...
+    @overload
+    def __call__(
+        self: TaskFunction[_P, tuple[Result, Result, Result]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[LogicalData, LogicalData, LogicalData]: ...
+    @overload
+    def __call__(
+        self: TaskFunction[_P, tuple[Result, Result, Result, Result]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[LogicalData, LogicalData, LogicalData, LogicalData]: ...
+    @overload
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> Task: ...
     def call(self, context: Any, task: Any, values: list[Any], kwargs: dict[str, Any]) -> Any: ...
 
-class BoundTaskFunction(Generic[_P]):
+class BoundTaskFunction(Generic[_P, _R]):
     """A task function as the method of an object."""
 
     __name__: str
@@ -44,7 +76,26 @@ class BoundTaskFunction(Generic[_P]):
     symbol: str
     function: Any
     instance: Any
-    def on(self, place: Any) -> BoundTaskFunction[_P]: ...
-    def named(self, symbol: str) -> BoundTaskFunction[_P]: ...
-    def with_priority(self, priority: int) -> BoundTaskFunction[_P]: ...
+    def on(self, place: Any) -> BoundTaskFunction[_P, _R]: ...
+    def named(self, symbol: str) -> BoundTaskFunction[_P, _R]: ...
+    def with_priority(self, priority: int) -> BoundTaskFunction[_P, _R]: ...
+    @overload
+    def __call__(self: BoundTaskFunction[_P, _OnlyAny], *args: _P.args, **kwargs: _P.kwargs) -> Task: ...
+    @overload
+    def __call__(self: BoundTaskFunction[_P, _Stored], *args: _P.args, **kwargs: _P.kwargs) -> Task: ...
+    @overload
+    def __call__(self: BoundTaskFunction[_P, Result], *args: _P.args, **kwargs: _P.kwargs) -> LogicalData: ...
+    @overload
+    def __call__(
+        self: BoundTaskFunction[_P, tuple[Result, Result]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[LogicalData, LogicalData]: ...
+    @overload
+    def __call__(
+        self: BoundTaskFunction[_P, tuple[Result, Result, Result]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[LogicalData, LogicalData, LogicalData]: ...
+    @overload
+    def __call__(
+        self: BoundTaskFunction[_P, tuple[Result, Result, Result, Result]], *args: _P.args, **kwargs: _P.kwargs
+    ) -> tuple[LogicalData, LogicalData, LogicalData, LogicalData]: ...
+    @overload
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> Task: ...

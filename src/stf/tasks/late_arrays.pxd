@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._engine.access cimport AFFINE, READ, Access, Data, DataHandle
 from stf._engine.adoption cimport adopt
@@ -6,7 +7,7 @@ from stf._engine.task cimport TaskCore
 from stf._engine.versions cimport Version
 from stf._port.replicas cimport Layout, Replica
 from stf._support.sync cimport Gate
-from stf.interop.known_arrays cimport numpy_memory
+from stf.interop.known_arrays cimport Memory, numpy_memory
 
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object value) noexcept
@@ -15,10 +16,12 @@ cdef object NDARRAY
 cdef list tensors_made
 cdef Py_ssize_t IN_A_LIST
 
+@cython.no_gc
 cdef class LateView:
     cdef Replica replica
     cdef bint writeable
 
+@cython.no_gc
 cdef class ResultSlot:
     cdef Replica replica
     cdef Gate gate

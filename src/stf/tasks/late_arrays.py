@@ -25,7 +25,9 @@ NDARRAY: object = np.ndarray
 tensors_made: list = adapters.tensors_made
 
 
+@cython.freelist(1024)
 @cython.final
+@cython.no_gc
 @cython.cclass
 class LateView:
     """Makes the array of a replica when a body runs."""
@@ -34,7 +36,9 @@ class LateView:
         return numpy_view(self.replica, self.writeable)
 
 
+@cython.freelist(1024)
 @cython.final
+@cython.no_gc
 @cython.cclass
 class ResultSlot:
     """Where a body's result goes: it becomes the memory of a replica, unless that has some by now."""
@@ -44,7 +48,7 @@ class ResultSlot:
         replica = self.replica
         if not replica.has_memory():
             layout = replica.layout
-            memory: tuple = None
+            memory: Memory = None
             if layout.dtype is None:
                 value = packed_array(value, is_alone, name)
                 is_alone = True
@@ -52,12 +56,12 @@ class ResultSlot:
                 replica.layout = layout
             if is_alone and type(value) is NDARRAY and value.base is None and value.dtype == layout.dtype:
                 memory = numpy_memory(value)
-            if memory is None or memory[1] != layout.shape or memory[2] != layout.strides or memory[4]:
+            if memory is None or memory.shape != layout.shape or memory.strides != layout.strides or memory.readonly:
                 check_result(value, layout.shape, layout.dtype, name, position)
                 found = np.ndarray(layout.shape, layout.dtype, np.empty(layout.nbytes, np.uint8), 0, layout.strides)
                 found[...] = np.asarray(value, layout.dtype if isinstance(value, list) else None)
                 memory = numpy_memory(found)
-            if adopt(self.gate, replica, memory[5], memory[0]):
+            if adopt(self.gate, replica, memory.owner, memory.address):
                 return 0
         adapters.store(value, numpy_view(replica, True), name, position)
         return 0

@@ -16,7 +16,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from stf.interop.memory import layout_for
 from stf.tasks.annotations import resolve_annotation
 from stf.tasks.last_values import LastValues
 
-__all__ = ["Like", "New", "Results", "results_of"]
+__all__ = ["Like", "New", "Result", "Results", "results_of"]
 
 MOST_KNOWN = 64  # shapes and types of arguments, of a function
 NOTATION = re.compile(r"\s*(\([^()]*\)(?:\s*,\s*\([^()]*\))*)?\s*->\s*\(([^()]*)\)\s*")
@@ -223,6 +223,49 @@ OPEN = _Open("stf.New", None)
 Like: Any = _Likes()
 New: Any = _News()
 
+if TYPE_CHECKING:  # an array or a number to the body; what a call returns is in the overloads of `TaskFunction`
+
+    class Arrays(Protocol):
+        """Arrays of any library."""
+
+        @property
+        def shape(self) -> Any: ...
+
+        @property
+        def dtype(self) -> Any: ...
+
+    class _OfNobody:
+        """What makes `Result` a type that no annotation of a user's is by chance."""
+
+    Result: TypeAlias = Arrays | complex | _OfNobody
+else:
+
+    class Result:
+        """New data, for type checkers: ``Annotated[stf.Result, stf.Like["a"]]`` as the annotation of a task's result.
+
+        It is the same to stf as ``stf.Like["a"]``, in which checkers look for a type named ``a``. With it they know
+        that a call returns `LogicalData`, or a tuple of up to four of them.
+
+        Raises
+        ------
+        TypeError
+            It is called, or stands without ``stf.Like[...]`` or ``stf.New[...]``.
+
+        Examples
+        --------
+        >>> from typing import Annotated
+        >>> @stf.task
+        ... def scale(s: float, a: stf.Read) -> Annotated[stf.Result, stf.Like["a"]]:
+        ...     return s * a
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     print(scale(2.0, ctx.logical_data(np.arange(3.0))).numpy())
+        [0. 2. 4.]
+        """
+
+        def __new__(cls):
+            """Raise TypeError: it is an annotation."""
+            raise TypeError('stf.Result is an annotation: write -> Annotated[stf.Result, stf.Like["a"]]')
+
 
 class Results:
     """What calls of a function return: one new data, or a container of them.
@@ -376,20 +419,37 @@ def results_of(fn: Callable[..., Any], label: str) -> Results | None:
     annotation = getattr(fn, "__annotations__", {}).get("return")
     while isinstance(annotation, str):
         annotation = resolve_annotation(fn, annotation)
-    if annotation is New:
-        annotation = OPEN
+    annotation = said_in(annotation, label)
     if isinstance(annotation, _Result):
         return Results("one", None, [annotation])
     if annotation is Like:
         raise TypeError(f"task '{label}' returns {annotation!r}, which says no shape; write {annotation!r}['a']")
     kind, what, parts = container_in(annotation, fn)
-    parts = [OPEN if part is New else part for part in parts]
+    parts = [said_in(part, label) for part in parts]
     if not any(isinstance(part, _Result) for part in parts):
         return None
     for part in parts:
         if not isinstance(part, _Result):
             raise TypeError(f"task '{label}' returns a {kind} with {part!r}; each is stf.Like[...] or stf.New[...]")
     return Results("fields" if kind not in ("tuple", "dict") else kind, what, parts)
+
+
+def said_in(annotation: Any, label: str) -> Any:
+    """Return what an annotation says of new data, alone or beside `Result`; the annotation itself if it does not.
+
+    Raises
+    ------
+    TypeError
+        It is `Result`, and nothing is beside it.
+    """
+    if typing.get_origin(annotation) is typing.Annotated:
+        said = [each for each in annotation.__metadata__ if isinstance(each, _Result) or each is New or each is Like]
+        annotation = said[0] if said else annotation.__origin__ if annotation.__origin__ is Result else annotation
+    if annotation is Result:
+        raise TypeError(
+            f"task '{label}' returns stf.Result, which says no shape; write Annotated[stf.Result, stf.Like['a']]"
+        )
+    return OPEN if annotation is New else annotation
 
 
 def container_in(annotation: Any, fn: Any) -> tuple[str, Any, Sequence[Any]]:

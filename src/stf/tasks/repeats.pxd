@@ -4,6 +4,7 @@ from stf._engine.state cimport EngineState
 from stf._engine.task cimport BEGUN, TaskCore
 from stf._engine.versions cimport Version
 from stf._port.late_values cimport is_same
+from stf._support.context_variables cimport variables_here
 from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef extern from *:
@@ -104,6 +105,13 @@ cdef class RepeatFinder:
     cdef int found(self, int period) except -1
     cpdef int forget(self) except -1
 
+cdef class Held:
+    cdef public object task
+    cdef public object submit  # what submits it
+    cdef public object variables  # the context variables of who called it; or None
+
+cdef Held hold_here(TaskCore task, KnownCall call)
+cpdef bint have_variables(list held) except -1
 cdef uint64_t mixed(uint64_t token, uint64_t value) noexcept
 cdef bint are_alike(tuple one, tuple other) except -1
 cpdef bint is_number(object value) except -1

@@ -30,6 +30,7 @@ that a submitting thread would wait for. Tokens of data by number alone find no 
 
 from __future__ import annotations
 
+import contextvars
 import threading
 
 import cython
@@ -354,7 +355,10 @@ class RepeatFinder:
         elif window.steps is None or window.suits(self.at, task, call, self.binding):
             self.passing = False
             self.at += 1
-            self.keeper.append(task, call)
+            task.is_held = True
+            self.held.append(hold_here(task, call))
+            if len(self.held) == 1:
+                self.keeper.watch()
             if self.at == window.length:
                 self.whole(window)
             return 0
@@ -561,12 +565,48 @@ class RepeatFinder:
         return 0
 
 
-def join_launch(task: TaskCore, launch: TaskCore):
-    """Let a task that was held be done when the launch is of which it is a part; it cannot be called off any more."""
-    task.is_held = False
-    task.id, task.event, task.outcome = launch.id, launch.event, launch.outcome
-    task.fate, task.state = BEGUN, launch.state
-    task.accesses, task.uses, task.context = (), None, None
+@cython.freelist(64)
+@cython.final
+@cython.cclass
+class Held:
+    """A task that was submitted and has not begun, and what submits it then."""
+
+    def __init__(self, task, submit, variables):
+        self.task, self.submit, self.variables = task, submit, variables
+
+    def run(self):
+        """Submit the task, with the context variables of who called it."""
+        run_with(self.variables, self.submit, self.task)
+
+
+def hold_here(task, call):
+    """Return a task that is held, with the context variables of this thread."""
+    held: Held = Held.__new__(Held)
+    held.task, held.submit, held.variables = task, call, variables_here()
+    return held
+
+
+def run_with(variables, fn, *args):
+    """Call a function with the context variables of who submitted a task."""
+    if variables is None and variables_here() is None:
+        fn(*args)
+    else:
+        (variables or contextvars.Context()).run(fn, *args)
+
+
+def have_variables(held):
+    """Return whether a task that is held has context variables."""
+    return any([cython.cast(Held, item).variables is not None for item in held])
+
+
+def join_launches(held, launch: TaskCore):
+    """Let tasks that were held be done when the launch is of which they are a part; none can be called off any more."""
+    for item in held:
+        task: TaskCore = cython.cast(Held, item).task
+        task.is_held = False
+        task.id, task.event, task.outcome = launch.id, launch.event, launch.outcome
+        task.fate, task.state = BEGUN, launch.state
+        task.accesses, task.uses, task.context = (), None, None
 
 
 def without_handle(access: Access):

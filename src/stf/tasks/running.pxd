@@ -2,22 +2,25 @@ from stf._engine cimport host_waits
 from stf._engine.access cimport READ
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport OPEN, TaskCore
+from stf._engine.thread_turns cimport gathers
 from stf._port.programs cimport RUN
 from stf._port.recording_port cimport RecordingPort
 from stf.interop.captures cimport PrivatePools, are_needed, pools_of
 from stf.interop.current cimport Borrowed, borrow
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.closures cimport reaches, refuse_lost, snapshot, with_globals, with_last_values
-from stf.tasks.recapture cimport BlockCapture, BodyCapture
 from stf.tasks.placing cimport can_be_held, hold, settle, take_back_place
 from stf.tasks.results cimport written_values
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
-from stf.tasks.views cimport group, sources_in, views_of
+from stf.tasks.views cimport group, sources_in, views_of, without_tokens
 
 cdef object TOKEN
 cdef list tensors_made
+cdef object recapture_module
+cdef tuple NOTHING
 
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
+cpdef int submit_own(TaskCore task, object fn, tuple extra) except -1
 cdef int go_on(TaskCore task, object fn, tuple extra, object lib, tuple injected, bint was_held) except -1
 cdef int begin_here(Engine engine, TaskCore task) except -1
 cdef int enter_here(Engine engine, TaskCore task) except -1
@@ -36,6 +39,7 @@ cdef int queue_body(Engine engine, TaskCore task, Body body) except -1
 cdef int fail_with(Engine engine, TaskCore task, object error) except -1
 cdef int open_pools(Engine engine, TaskCore task) except -1
 cdef int close_pools(TaskCore task) except -1
+cdef object recapture()
 cdef int record_body(Engine engine, Body body) except -1
 cdef bint is_playable(Engine engine, Body body, object error) except -1
 cdef int play_later(Engine engine, Body body, object error) except -1

@@ -43,12 +43,13 @@ from stf.tasks.annotated_bodies import library_asked
 from stf.tasks.annotations import inject, injected_kind
 from stf.tasks.bodies import stream_block
 from stf.tasks.closures import check_globals, injections
-from stf.tasks.recapture import PlayedBody
 from stf.values.parts import Parts
 
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
+recapture_module: object = None
 log = logging.getLogger("stf")
+NOTHING: tuple = ()
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
@@ -70,6 +71,35 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     if task.where < 0:
         return hold(task, HeldBody(with_globals(fn), extra, lib, injected))
     return go_on(task, fn, extra, lib, injected, False)
+
+
+def submit_own(task: TaskCore, fn, extra):
+    """Submit `task` with a body of stf's own, as `submit_body` does: an object with no variables around it to keep.
+
+    It writes into NumPy arrays, returns nothing, and nothing is left to be checked of it.
+    """
+    task.warns_if_unused = False
+    if task.where < 0 and not can_be_held(task):
+        settle(task)
+    scope = cython.cast("Engine", task.engine).scope
+    if scope.submitted is not None:
+        scope.submitted.append(fn)
+    if task.where < 0:
+        return hold(task, HeldBody(fn, extra, "numpy", NOTHING))
+    if scope.records or task.runs_in_call or task.groups is not None:
+        return go_on(task, fn, extra, "numpy", NOTHING, False)
+    try:
+        begin_body(task)
+        views = views_of(task, "numpy")
+        if task.kind == "task":
+            task.views = views
+        body = make_body(task, fn, without_tokens(views) + extra, None)
+    except BaseException as error:
+        take_back(task)
+        if isinstance(error, TaskFailedError):
+            return outcomes.skip(cython.cast("Engine", task.engine), task, error)
+        raise
+    return submit(task, body)
 
 
 class HeldBody:
@@ -106,7 +136,8 @@ def go_on(task, fn, extra, lib, injected, was_held):
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
             arguments += [injected_value(injected_kind(kind), task) for _, kind in injected]
         argument_sources = None
-        if engine.scope.records and not takes_task and not reaches(fn, task):
+        once: cython.bint = gathers(engine.scope) and not task.runs_in_call
+        if engine.scope.records and not once and not takes_task and not reaches(fn, task):
             argument_sources = sources_in(task, lib)
         if not task.runs_in_call and not was_held:
             fn = with_globals(fn)
@@ -402,6 +433,16 @@ def close_pools(task):
     return 0
 
 
+def recapture():
+    """Return the module of what captures and plays again, which is loaded with the first recording."""
+    global recapture_module
+    if recapture_module is None:
+        from stf.tasks import recapture as module
+
+        recapture_module = module
+    return recapture_module
+
+
 def record_body(engine, body):
     """Run a body whose work is captured: what it allocates is the graph's."""
     task, run_body = body.task, cython.cast(Body, body.again(None, None))
@@ -411,7 +452,7 @@ def record_body(engine, body):
     if not engine.scope.runs_once:
         number = engine.place(task.where).ordinal
         port: RecordingPort = engine.port
-        port.capture_again(task.slot, BodyCapture(engine.root, body, task.where, number))
+        port.capture_again(task.slot, recapture().BodyCapture(engine.root, body, task.where, number))
     return 0
 
 
@@ -438,8 +479,8 @@ def play_later(engine, body, error):
         body.outcome, body.inputs = task.outcome, task.inputs
     port: RecordingPort = engine.port
     port.drop_capture(task.slot)
-    again = BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
-    played = PlayedBody(engine, again, error)
+    again = recapture().BodyCapture(engine.root, body, task.where, engine.place(task.where).ordinal)
+    played = recapture().PlayedBody(engine, again, error)
     port.run(task.slot, (RUN, played, None, None, None))
     port.keep_body(again)
     engine.scope.parts.append(played)
@@ -451,7 +492,7 @@ def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
     if not engine.scope.runs_once and not task.runs_in_call:
         port: RecordingPort = engine.port
-        port.capture_again(task.slot, BlockCapture(task))
+        port.capture_again(task.slot, recapture().BlockCapture(task))
     try:
         engine.end(task)
     except CaptureError as reason:

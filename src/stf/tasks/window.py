@@ -34,7 +34,6 @@ after an exception.
 
 from __future__ import annotations
 
-import contextvars
 import threading
 import time
 import weakref
@@ -49,6 +48,7 @@ from stf._support.sync import make_lock
 from stf.placement.plans import plan
 from stf.tasks.capsules import is_asked
 from stf.tasks.placing import place_as_planned
+from stf.tasks.repeats import Held
 
 IDLE_S = 200e-6
 PATIENCE_S = 0.05
@@ -147,6 +147,8 @@ class Window:
 
     def get_turn(self) -> bool:
         """Take the lock; False where who has it does not go on, as it may wait for this thread."""
+        if self.lock.acquire(False):
+            return True
         patience, seen = PATIENCE_S, -1
         while not self.lock.acquire(timeout=STEP_S):
             patience = patience - STEP_S if seen == self.submitted else PATIENCE_S
@@ -252,27 +254,6 @@ def taken_out(held: list[Held]) -> list[Held]:
     return taken
 
 
-class Held:
-    """A task that waits for its plan, and what submits it then."""
-
-    __slots__ = ("submit", "task", "variables")
-
-    def __init__(self, task: Any, submit: Callable[[Any], object], variables: Any) -> None:
-        self.task, self.submit, self.variables = task, submit, variables
-
-    def run(self) -> None:
-        """Submit the task, with the context variables of who called it."""
-        run_with(self.variables, self.submit, self.task)
-
-
-def run_with(variables: Any, fn: Callable[..., object], *args: Any) -> None:
-    """Call a function with the context variables of who submitted a task."""
-    if variables is None and variables_here() is None:
-        fn(*args)
-    else:
-        (variables or contextvars.Context()).run(fn, *args)
-
-
 class Clerk(threading.Thread):
     """Releases a window whose user does something else."""
 
@@ -284,7 +265,8 @@ class Clerk(threading.Thread):
 
     def watch(self) -> None:
         """Look after a window that holds something now."""
-        self.bell.set()
+        if not self.bell.is_set():
+            self.bell.set()
 
     def run(self) -> None:
         """Wait for something that is held, and release it if nothing more comes."""

@@ -1,0 +1,186 @@
+"""stf: two rows of logical data, of which each step reads one and writes the other.
+
+The same tasks are streamed, or a period of the graph is recorded and launched again and again. The steps before the
+first period are streamed in all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from kernel import BUFFER, LENGTH, cuda_source, kernel
+
+import stf
+
+from . import Missing, Runner
+
+__all__ = ["AutoReplay", "Functions", "Kernels", "PersistentGraph", "Replay", "TaskGraph"]
+
+
+@stf.task(pure=True)
+def point(step: int, column: int, iterations: int, out: stf.Write, *inputs: stf.Read) -> None:
+    kernel(step, column, iterations, out, *inputs)
+
+
+@stf.task(pure=True)
+def point_on_gpu(step: int, column: int, iterations: int, out: stf.Write, *inputs: stf.Read) -> None:
+    compiled(len(inputs))((1,), (BUFFER,), (step, column, iterations, out, *inputs))
+
+
+class StfRunner(Runner):
+    """Tasks of a context. What is recorded calls the kernel by a function on a CPU, and launches it on a GPU."""
+
+    kind = "stf"
+    options: dict[str, Any] = {}
+
+    def __init__(self, graph, devices):
+        self.graph = graph
+        self.context = stf.context(devices=devices, **self.options)
+        make = self.context.logical_data_zeros
+        self.data = [[make(LENGTH, name=f"row {k}, {i}") for i in range(graph.width)] for k in range(2)]
+        self.on_gpu = devices.startswith("cuda")
+        self.submit = self.launch if self.on_gpu else self.call
+        self.steps = 0
+
+    def call(self, first, last, base, iterations):
+        """Submit the tasks of some steps, as functions; `base` is added to their step."""
+        task = point_on_gpu if self.on_gpu else point
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                task(number, column, iterations, outs[column], *[before[i] for i in inputs])
+
+    def launch(self, first, last, base, iterations):
+        """Submit the tasks of some steps, as launches of a CUDA kernel."""
+        launch_kernel = self.context.launch_kernel
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
+                launch_kernel(compiled(len(inputs)), (1, BUFFER), number, column, iterations, *accesses)
+
+    def run(self, steps, iterations):
+        first, period = self.graph.first, self.graph.period
+        self.steps = steps
+        self.submit(0, first, 0, iterations)
+        for base in range(0, steps - first, period):
+            self.launch_period(base, iterations)
+        self.context.synchronize()
+
+    def launch_period(self, base, iterations):
+        """Submit the steps of a period, `base` steps after the first one."""
+        first = self.graph.first
+        self.submit(first, first + self.graph.period, base, iterations)
+
+    def rows(self):
+        widths = [len(self.graph.row(self.steps - 1 - back)) for back in range(2)]
+        return [
+            [data.numpy() for data in self.data[(self.steps - 1 - back) % 2][:width]]
+            for back, width in enumerate(widths)
+        ]
+
+    def close(self):
+        self.context.finalize()
+
+
+class Functions(StfRunner):
+    """Every task is submitted in each step, as a call of a task function."""
+
+    name = "stf, streamed"
+
+    def __init__(self, graph, devices):
+        super().__init__(graph, devices)
+        self.submit = self.call
+
+
+class Kernels(StfRunner):
+    """The same by `launch_kernel`; on a CPU by `parallel_for`, over one element."""
+
+    name = "stf, kernels"
+
+    def __init__(self, graph, devices):
+        super().__init__(graph, devices)
+        self.submit = self.launch if self.on_gpu else self.loop
+
+    def loop(self, first, last, base, iterations):
+        """Submit the tasks of some steps, as loops."""
+        parallel_for = self.context.parallel_for
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
+                parallel_for((1,), *accesses, args=(number, column, iterations))(body(len(inputs)))
+
+
+class TaskGraph(StfRunner):
+    """A period is recorded, and launched with the number of its first step as a parameter."""
+
+    name = "stf, task_graph"
+    graph_options: dict[str, Any] = {}
+
+    def __init__(self, graph, devices):
+        super().__init__(graph, devices)
+        try:
+            recorded = self.context.task_graph("period", **self.graph_options)
+        except (TypeError, ValueError) as error:
+            self.context.finalize()
+            raise Missing(str(error)) from error
+        base, iterations = recorded.param("base", 0), recorded.param("iterations", 1)
+        with recorded:
+            self.submit(graph.first, graph.first + graph.period, base, iterations)
+        self.recorded = recorded
+
+    def launch_period(self, base, iterations):
+        self.recorded.launch(base=base, iterations=iterations)
+
+
+class PersistentGraph(TaskGraph):
+    """The same, with one kernel that stays on the device and runs all tasks."""
+
+    name = "stf, persistent graph"
+    graph_options = {"backend": "persistent"}
+
+
+class Replay(StfRunner):
+    """A period is a replayed function."""
+
+    name = "stf, @stf.replay"
+
+    def __init__(self, graph, devices):
+        super().__init__(graph, devices)
+        submit, first, last = self.submit, graph.first, graph.first + graph.period
+
+        @stf.replay
+        def period(base, iterations):
+            submit(first, last, base, iterations)
+
+        self.launch_period = period
+
+
+class AutoReplay(StfRunner):
+    """The program of `Functions`, whose windows the context finds."""
+
+    name = 'stf, replay="auto"'
+    options = {"replay": "auto"}
+
+    def note(self):
+        return self.context.explain().partition("\n")[0]
+
+
+@functools.cache
+def compiled(inputs: int) -> Any:
+    """Return the CUDA kernel for so many inputs."""
+    import cupy
+
+    return cupy.RawKernel(cuda_source(inputs), f"task_{inputs}")
+
+
+@functools.cache
+def body(inputs: int) -> Any:
+    """Return the body of a loop with so many inputs: `parallel_for` gives each array to a parameter of its own."""
+    names = "".join(f", in{i}" for i in range(inputs))
+    text = f"def task(_, out{names}, step, column, iterations):\n    kernel(step, column, iterations, out{names})\n"
+    scope = {"kernel": kernel}
+    exec(compile(text, f"<a task of {inputs} inputs>", "exec"), scope)
+    return scope["task"]
