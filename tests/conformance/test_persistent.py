@@ -796,3 +796,31 @@ def test_data_that_are_not_aligned_are_played(ctx: Any) -> None:
         g.launch({x: other})
     assert np.array_equal(other.numpy(), 3 * np.arange(4.0))
     assert np.array_equal(x.numpy(), np.arange(4.0))
+
+
+def test_runs_beside_each_other_are_loops_of_their_own(ctx: Any) -> None:
+    """A loop does not wait for a body on the host that its tasks do not come after."""
+    data = [ctx.logical_data(np.zeros(3)) for _ in range(3)]
+    held = threading.Event()
+    g = ctx.task_graph(backend="persistent")
+
+    def wait(x: Any) -> None:
+        held.wait()
+
+    with g:
+        ctx.host_launch(data[0].rw())(wait)
+        for x in data[:2]:
+            for _ in range(20):
+
+                @ctx.parallel_for(x.shape, x.rw())
+                def add(i, x):
+                    x[i] += 1
+
+        ctx.copy(data[1], data[2])
+    g.launch()
+    held.set()
+    ctx.synchronize()
+    g.launch()
+    assert np.all(data[0].numpy() == 40)
+    assert np.all(data[2].numpy() == 40)
+    assert "2 persistent loops of 41 nodes" in g.explain(), g.explain()

@@ -189,14 +189,29 @@ def loops_in(
     outline, pieces = program.sharing(True), []
     place_of: dict[int, int] = {}
     for key in sorted(groups):
-        nodes = groups[key]
-        if len(nodes) >= least:
-            pieces.append(make(_part_of(program, nodes)))
-            put_piece(outline, program, nodes, pieces[-1], where, place_of)
-            continue
-        for node in nodes:
-            place_of[node] = outline.take(program, node, _needs_of(program, [node], place_of))
+        for nodes in _joined_by_edges(program, groups[key]):
+            if len(nodes) >= least:
+                pieces.append(make(_part_of(program, nodes)))
+                put_piece(outline, program, nodes, pieces[-1], where, place_of)
+                continue
+            for node in nodes:
+                place_of[node] = outline.take(program, node, _needs_of(program, [node], place_of))
     return outline, pieces
+
+
+def _joined_by_edges(program: Program, nodes: list[int]) -> list[list[int]]:
+    """Return the nodes in lists of those that edges among them join: others need not wait for each other's hosts."""
+    group_of: dict[int, list[int]] = {}
+    for node in nodes:
+        group = [node]
+        for need in program.needs_of(node):
+            other = group_of.get(need)
+            if other is not None and other is not group:
+                small, group = sorted((group, other), key=len)
+                group += small
+                group_of.update(dict.fromkeys(small, group))
+        group_of[node] = group
+    return [sorted(group) for group in {id(group): group for group in group_of.values()}.values()]
 
 
 def _sides(program: Program, awaited: list[int] | None) -> list[int]:
