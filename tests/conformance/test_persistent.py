@@ -824,3 +824,33 @@ def test_runs_beside_each_other_are_loops_of_their_own(ctx: Any) -> None:
     assert np.all(data[0].numpy() == 40)
     assert np.all(data[2].numpy() == 40)
     assert "2 persistent loops of 41 nodes" in g.explain(), g.explain()
+
+
+@pytest.mark.parametrize("turn", range(6))
+def test_a_launch_with_other_data_leaves_nothing_behind(turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the loop is planned anew after it."""
+    monkeypatch.setattr(persistent, "WAKE_NS", 0.0)
+    with stf.context(devices="cpu", workers=2) as ctx:
+        x, y, bins = ctx.logical_data(np.arange(6.0)), ctx.logical_data(np.arange(6.0)), ctx.logical_data_zeros(3)
+        other = ctx.logical_data_zeros(3)
+        g = ctx.task_graph(backend="persistent")
+        with g:
+
+            @ctx.parallel_for(x.shape, x.read(), bins.reduce(stf.reducer.sum))
+            def add(i, x, bins):
+                bins[i // 2] += x[i]
+
+            @ctx.parallel_for(y.shape, y.rw())
+            def shift(i, y):
+                y[i] += 1
+
+        for k in range(7):
+            if k == turn:
+                g.launch({bins: other})
+                assert np.array_equal(other.numpy(), [1, 5, 9])
+                ctx.fill(other, -1.0)
+            else:
+                ctx.fill(bins, 0.0)
+                g.launch()
+                assert np.array_equal(bins.numpy(), [1, 5, 9])
+        assert np.all(other.numpy() == -1)

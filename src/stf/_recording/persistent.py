@@ -317,6 +317,7 @@ class Loops:
                 better = self.made(thing, port, None if plan.has_long_step() else plan.steps)
                 if better is not None:
                     better.runs = MEASURED.stop
+                    better.is_moved = plan.is_moved  # steps of Python have the data of the last launch
                     self.first, self.idle = better, []
                     plan = better
         self.idle.append(plan)
