@@ -10,11 +10,12 @@
 #   make bench AGAINST=COMMIT           CPU time of an earlier commit and of this one, in turn
 #   make optimized                      build again, by a profile of what runs (GCC): tasks cost up to a fifth less
 #   make docs       the documentation as a site, in build/docs           make clean      remove what was built
+#   make tsan       the C of loops under ThreadSanitizer
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
 .DEFAULT_GOAL := test
-.PHONY: test test-all everything fakecuda faults demo stress bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel docs lint typecheck pure-test fakecuda-test build modules clean
+.PHONY: test test-all everything fakecuda faults demo stress tsan bench gpu-build gpu-optimized gpu-test gpu-bench optimized wheel docs lint typecheck pure-test fakecuda-test build modules clean
 
 SYSTEM_PYTHON ?= python3
 VENV := .venv
@@ -59,6 +60,12 @@ demo: $(VENV)/built $(VENV)/examples
 
 stress: $(VENV)/built $(VENV)/test
 	$(PYTEST) -n auto --maxprocesses 8 --dist worksteal tests/stress
+
+# Loops of compiled bodies: races in their C, without Python.
+tsan:
+	@mkdir -p build/tsan
+	$(CC) -g -O1 -fsanitize=thread -Wno-unused-function tests/tsan/loops.c -o build/tsan/loops -pthread
+	setarch -R build/tsan/loops 3000 1
 
 # With AGAINST=COMMIT: that commit and this tree in turn.
 ifdef AGAINST

@@ -55,7 +55,7 @@ HOT = {
     f"stf.{package}.{name}"
     for package, names in {
         "_backends": "lanes stream",
-        "_drivers": "base queues simulated",
+        "_drivers": "base loops queues simulated",
         "_drivers.cuda": "callers driver streams submitter work",
         "_engine": "access adoption claims coherency engine eviction_order host_waits outcomes queued_bodies retiring "
         "scope state task versions",
@@ -135,7 +135,7 @@ class BuildExt(build_ext):
         """Compile, unless an editable install has it in the source tree already."""
         target = Path(self.get_ext_fullpath(extension.name))
         built = self.path_in_sources(extension)
-        if self.in_tree and built.exists() and not self.force and not is_older(built, extension.sources):
+        if self.in_tree and built.exists() and not self.force and not is_older(built, files_of(extension)):
             if built.resolve() != target.resolve():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(built, target)
@@ -175,7 +175,7 @@ def extensions() -> list[Extension]:
     unknown = HOT.difference(map(module_name, pure + drivers))
     if unknown:
         raise SystemExit(f"stf: HOT in setup.py names {sorted(unknown)}, which are no compiled modules")
-    found = [Extension(module_name(p), [str(p)]) for p in pure]
+    found = [Extension(module_name(p), [str(p)], include_dirs=[str(p.parent)], depends=headers_of(p)) for p in pure]
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         found += [
             # C++, because the declarations of cuda.bindings are
@@ -277,6 +277,17 @@ def is_pyx(extension: Extension) -> bool:
 def is_older(built: Path, sources: list[str]) -> bool:
     newest = max(Path(s).stat().st_mtime for s in [*sources, ROOT / "setup.py"])
     return built.stat().st_mtime < newest
+
+
+def files_of(extension: Extension) -> list[str]:
+    """Return what a module is compiled of."""
+    return [*extension.sources, *extension.depends]
+
+
+def headers_of(module: Path) -> list[str]:
+    """Return the header of a module, if it has one."""
+    header = module.with_suffix(".h")
+    return [str(header)] if header.exists() else []
 
 
 def module_name(path: Path) -> str:

@@ -16,6 +16,7 @@ import stf.testing
 from stf import config
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
+from stf._recording import persistent
 from stf.devices.make import cuda_devices
 from stf.devices.spec import parse_devices
 from stf.testing import HostileDriver
@@ -82,6 +83,8 @@ def chosen_devices(asked):
     return ["cuda:" + ",".join(numbers[:n]) for n in sorted({1, min(count, 2), count})]
 
 
+if os.environ.get("STF_TEST_GRAPH_BACKEND") == "persistent":  # what can be a loop is one from its first launch on
+    persistent.runs_before = 0
 DEVICES = chosen_devices(os.environ.get("STF_TEST_DEVICES", "cpu"))
 ON_CUDA = DEVICES[0].startswith("cuda")
 PLACE = os.environ.get("STF_TEST_PLACE")  # "auto": the places of tasks are chosen, by rules of all kinds

@@ -8,6 +8,7 @@ compared, the recorded order is proven, and nothing may be left over. Draws depe
     python tests/properties/programs.py 0 1000        # run programs 0 … 999
     STF_TEST_DEVICES=cuda:0,1 python …                # on GPUs
     STF_TEST_PLACE=auto python …                      # the places of tasks are chosen
+    STF_TEST_GRAPH_BACKEND=persistent python …        # recordings are loops from their first launch on
 
 `model` has the data, `arithmetic` what bodies compute, `machine` the context beside it, `drivers` what it runs on,
 `task_steps`, `data_steps` and `nested_steps` what may be done, `threads` the programs of several host threads.

@@ -588,12 +588,14 @@ CASES: dict[str, dict[str, Callable[[Any], Any]]] = {
         "ContextClosedError": lambda w: stf.algorithm(annotated_twice)(w.late),
     },
     "replay": {
+        "ValueError": lambda w: stf.replay(annotated_twice, backend="fast"),
         "TypeError": lambda w: stf.replay(3),
         "TaskStateError": lambda w: replayed(w, w.x.numpy, w.x),
         "ContextClosedError": lambda w: stf.replay(annotated_twice)(w.late),
     },
     "Context.task_graph": {
         "TypeError": lambda w: w.ctx.task_graph(3),
+        "ValueError": lambda w: w.ctx.task_graph(backend="fast"),
         "ContextClosedError": lambda w: w.closed.task_graph(),
     },
     "TaskGraph.param": {

@@ -23,7 +23,7 @@ DATA = """
     accept accumulate assign context dtype empty_like history is_token last_writer name nbytes ndim numpy read readonly
     ready reduce relaxed release rw set_symbol set_write_back shape size strides symbol tiles write write_back
 """
-GRAPH = "close exec_handle handle launch launches name nodes param stream"
+GRAPH = "close exec_handle explain handle launch launches name nodes param stream"
 TASK = """
     add_dep add_deps add_done_callback args_cai arrays call_site cancel cancelled cupy device done end exception
     exec_place get get_arg get_arg_cai get_graph get_stream graph id label numba numpy on place place_name record_event result

@@ -42,6 +42,7 @@ class StreamBackend(LanePort):
         self.name = "stream"
         self.captured = False
         self.values = driver.values
+        self.loops = driver.loops
         self.records_late = driver.records_late
         self.staged = DIRECT
         self.capturable = 1 << 30

@@ -29,6 +29,7 @@ cdef class Driver:
     cdef public object values
     cdef public object kernels
     cdef public object graphs
+    cdef public object loops
     cdef public bint has_callers
     cdef public bint reads_back
     cdef public bint records_late

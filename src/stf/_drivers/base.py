@@ -70,6 +70,8 @@ class Driver:
     graphs : Graphs or None
         Makes graphs of what is put on captured streams. A driver that has it has `play_captured`, `queue_captured` and
         `call_in_graph`.
+    loops : Loops or None
+        Runs planned queues of compiled bodies on the driver's workers.
     parcels : Parcels or None
         Keeps recordings in the processes that are its devices. A driver that has it has `play_parcel`.
     has_callers : bool

@@ -12,6 +12,8 @@ import time
 import cython
 import numpy as np
 
+from stf._drivers.loops import Loops
+
 ALIGNMENT: cython.int = 64
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
@@ -40,6 +42,7 @@ class CpuDriver(QueueDriver):
         self.memory = {}
         self.used = [0] * (device_count + 1)
         self.capacity = [0, *capacity] if capacity else [0] * (device_count + 1)
+        self.loops = Loops()
         self.copy_watcher = None
         self.live_allocations = 0
 

@@ -88,6 +88,13 @@ class Graphs(Protocol):
         """Return how many executable graphs were made, were updated, and wait to be; their bytes, and the budget."""
 
 
+class Loops(Protocol):
+    """Loops of compiled bodies; see `_drivers.loops.Loop`."""
+
+    def make(self, queues: list[list[tuple[Any, ...]]], table: list[int], held: Any) -> Any:
+        """Return a loop, which holds what is `held`: ``put`` prepares it; ``open``, ``lead`` and ``help`` run it."""
+
+
 class Parcels(Protocol):
     """Recordings that other processes keep; see `_recording.parcels`. Place 0 is this process."""
 

@@ -8,6 +8,7 @@ import cython
 
 from stf._engine import host_waits
 from stf._engine.failures import Cancellation, Failure
+from stf._port.native import NotNativeError
 from stf.errors import PlanError, TaskStateError, no_value
 from stf.observe.observer import nobody_hears
 
@@ -143,6 +144,24 @@ class QueuedBody:
         """Return the name of the body and the bytes of its data, by which one knows how long it takes."""
         task: TaskCore = self.task
         return task.symbol or task.kind, self.nbytes
+
+    # -- as a step of a loop -----------------------------------------------------------------------------------
+
+    def may_be_native(self):
+        """Return whether `native` may find steps; a quick look."""
+        return False
+
+    def native(self, workers):
+        """Return the `NativeBody` that does the same on up to so many workers; NotNativeError if there is none."""
+        raise NotNativeError("has a body of Python's")
+
+    def varying(self):
+        """Return the arguments of the body, some of which are parameters; and where each replica is among them."""
+        return (), ()
+
+    def arguments_in(self, values, rebinding):
+        """Return the arguments of the body in a launch."""
+        return ()
 
     # -- on the way to another process -------------------------------------------------------------------------
 

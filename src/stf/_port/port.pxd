@@ -24,6 +24,7 @@ cdef class Port:
     cdef readonly Callers callers  # meets streams that are not the port's; or None
     cdef readonly Readback readback  # shows the host a few bytes of a device; or None
     cdef readonly object kernels  # finds functions of devices; or None
+    cdef readonly object loops  # makes loops of compiled bodies, which workers run; or None
     cdef public bint spreads  # each device has a thread of its own that calls bodies
     cdef int writes  # of the slot that ends next: how many data it wrote, if it read none; else 0
     cdef int rewrites  # of the slot that begins next: how many data it writes that `rewritten` wrote last, unread since

@@ -15,6 +15,7 @@ role           class                            a port has it where
 `callers`      `_port.callers.Callers`          there are streams of others; a recording's refuses them
 `readback`     `_port.readback.Readback`        a few bytes of a device can be shown without a task
 `kernels`      `_port.kernels.Kernels`          functions of devices can be found and launched
+`loops`        `_drivers.roles.Loops`           workers run loops of compiled bodies
 `parcels`      `_drivers.roles.Parcels`         devices are other processes, which keep recordings
 =============  ===============================  ==========================================================
 """
@@ -29,7 +30,7 @@ class Port:
     ----------
     captured : bool
         All is recorded in a caller's graph: nothing runs yet, and nothing can be waited for.
-    captures, callers, readback, kernels, parcels : role or None
+    captures, callers, readback, kernels, loops, parcels : role or None
         What only some backends can do.
     """
 

@@ -327,22 +327,23 @@ class Program:
 
     def contents(self):
         """Return what every node does: its place, and of each operation its name and what it is of."""
+        return [self.content_of(node) for node in range(self.count)]
+
+    def content_of(self, node):
+        """Return the place of a node, and of each of its operations the name and what it is of."""
         i: cython.longlong
-        node: cython.longlong
-        found = []
-        for node in range(self.count):
-            operations = []
-            for i in range(self.first_work.items[node], self.first_work.items[node + 1]):
-                kind: cython.longlong = self.work.items[i] & 7
-                if kind == LAUNCH:
-                    operations.append((NAMES[kind], (self.launch_at(self.work.items[i] >> 3),)))
-                elif kind == VARIED:
-                    operation = self.operation(i)
-                    operations.append((NAMES[kind], (self.launch_at(operation[1]), operation[2])))
-                else:
-                    operations.append((NAMES[kind], self.operation(i)[1:]))
-            found.append((self.kinds.items[node] >> 2, operations))
-        return found
+        number: cython.longlong = node
+        operations = []
+        for i in range(self.first_work.items[number], self.first_work.items[number + 1]):
+            kind: cython.longlong = self.work.items[i] & 7
+            if kind == LAUNCH:
+                operations.append((NAMES[kind], (self.launch_at(self.work.items[i] >> 3),)))
+            elif kind == VARIED:
+                operation = self.operation(i)
+                operations.append((NAMES[kind], (self.launch_at(operation[1]), operation[2])))
+            else:
+                operations.append((NAMES[kind], self.operation(i)[1:]))
+        return self.kinds.items[number] >> 2, operations
 
     def launch_at(self, position):
         """Return the launch of a kernel: function and shape, the bytes of its arguments without pointers, and those."""

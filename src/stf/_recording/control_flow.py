@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from stf._engine import thread_turns
+from stf._recording import persistent
 from stf._recording.device_graphs import DriverGraph
 from stf._recording.recordings import Recording, Routine, joined_uses
 from stf.errors import CaptureError
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
+FIRST = 2  # rounds that are played before the others are a loop of compiled bodies
 ALWAYS = (0, 0, 0, 1)  # a decision that needs no flag and no counter
 
 
@@ -53,8 +55,15 @@ class Several(Routine):
         self.uses = joined_uses(parts, may_not_run)
         self.graph = DriverGraph(0)
         self.is_shared = any(part.is_shared for part in parts)
+        self.loops = persistent.loops_by_default(self.engine)
         for part in parts:
             self.after.update(part.after)
+            if part.loops is not None:
+                part.loops.runs_left += 2 * FIRST * part.loops.runs_left  # meanwhile all together may become a loop
+
+    def rounds_first(self) -> int:
+        """Return how many rounds are played before the others are a loop."""
+        return 0 if self.loops is None or not self.loops.runs_left else FIRST
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
@@ -92,8 +101,21 @@ class Repeat(Several):
         may_decide = self.is_loop() or (self.start is not None and self.body.parts)
         if may_decide and not frame.engine.root.captured and self.graph.launch(frame, self):
             return
-        for _ in range(self.count):
+        first = min(self.rounds_first(), self.count)
+        for _ in range(first):
             self.body.run(frame)
+        if self.count - first >= FIRST and self.loops is not None and persistent.launch(frame, self, first) is not None:
+            return
+        for _ in range(first, self.count):
+            self.body.run(frame)
+
+    def add_steps(self, steps: Any) -> None:
+        """Add what a round of a loop does to its steps."""
+        self.body.add_steps(steps)
+
+    def rounds(self) -> tuple[int, int]:
+        """Return how often the steps of a loop are run, and 0, as no flag ends it."""
+        return self.count, 0
 
     def is_loop(self) -> bool:
         """Return whether it is a loop of the device's rather than a long graph."""
@@ -152,17 +174,35 @@ class While(Several):
             return self.run_captured(frame)
         if self.start is not None and self.limit != 0 and self.graph.launch(frame, self):
             return self.report_count(None)
+        goes_on = self.limit != 0 and (self.condition is None or self.test(frame))
         count = 0
-        while self.limit is None or count < self.limit:
-            if self.condition is not None:
-                self.condition.run(frame)
-                if not is_decided(frame, self.flag, True):
-                    break
+        while goes_on:
+            if count == self.rounds_first() and self.loops is not None:
+                run = persistent.launch(frame, self, count)
+                if run is not None:
+                    thread_turns.await_bodies(frame.engine, frame.wait)
+                    return self.report_count(run.rounds)
             self.body.run(frame)
             count += 1
-            if self.condition is None and not is_decided(frame, self.flag, True):
-                break
+            may_go_on = self.limit is None or count < self.limit
+            goes_on = (may_go_on or self.condition is None) and self.test(frame) and may_go_on
         self.report_count(count)
+
+    def test(self, frame: Any) -> bool:
+        """Return whether the condition holds, which is computed unless the body has done so."""
+        if self.condition is not None:
+            self.condition.run(frame)
+        return is_decided(frame, self.flag, True)
+
+    def add_steps(self, steps: Any) -> None:
+        """Add what a round of a loop does to its steps: the body, and what tests whether another one follows."""
+        before = steps.joined(steps.add(self.body.program, [], None))
+        if self.condition is not None:
+            steps.add(self.condition.program, before, None)
+
+    def rounds(self) -> tuple[int, int]:
+        """Return how often the steps of a loop are run at most, and where the byte is that must be true to go on."""
+        return NO_LIMIT if self.limit is None else self.limit, self.flag.address_at(0)
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""

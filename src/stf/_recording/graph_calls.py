@@ -18,7 +18,7 @@ from __future__ import annotations
 import collections
 import threading
 
-from stf._engine.failures import Failure
+from stf._engine.failures import Cancellation, Failure
 
 MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time
 
@@ -155,6 +155,51 @@ class Call:
             launch.engine.failures.append(failure)
         finally:
             launch.engine.ran += 1
+
+
+class LoopCall:
+    """A loop of compiled bodies, to be run in one launch: `run` returns the body that failed with its values, or None.
+
+    That body is called once more, for its error.
+    """
+
+    def __init__(self, launch, run):
+        self.launch = launch
+        self.run = run
+
+    def __call__(self):
+        launch: Launch = self.launch
+        host_waits.running_bodies += 1
+        try:
+            if launch.engine.cancelled is not None:
+                self.call_off()
+            elif launch.failed() is None:
+                self.note(self.run(launch.variables))
+        except BaseException as error:
+            failure = Failure.of(launch.task, error)
+            launch.note(failure)
+            launch.engine.failures.append(failure)
+        finally:
+            host_waits.running_bodies -= 1
+            launch.engine.ran += 1
+
+    def note(self, failed):
+        """Let the body that failed say how; with True, say that the context was cancelled."""
+        if failed is None:
+            return
+        if failed is True:
+            return self.call_off()
+        launch: Launch = self.launch
+        body: QueuedBody = failed[0]
+        if launch.attempt(body.again(failed[1], launch.rebinding)) is None:
+            raise RuntimeError(f"a compiled body of task {body.label} failed, and did not fail again")
+
+    def call_off(self):
+        """Say that it is not done, or no further, since the context was cancelled."""
+        launch: Launch = self.launch
+        failure = Cancellation.of(launch.task)
+        launch.engine.cancelled.append(failure)
+        launch.note(failure)
 
 
 class CarriedLaunch:

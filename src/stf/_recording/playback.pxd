@@ -36,6 +36,7 @@ cdef class Frame:
     cdef int note(self, Patch patch, object content, bint varies, list replicas) except -1
     cpdef Frame play_on(self, Port port, list things)
     cdef int finish_calls(self) except -1
+    cpdef int put_loop(self, object call) except -1
     cpdef int wait(self) except -1
 
 cpdef Frame make_frame(Engine engine, TaskCore task, object values, object variables=*, object rebinding=*)

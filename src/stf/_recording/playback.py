@@ -350,6 +350,15 @@ class Frame:
             engine.queued += 1
         return 0
 
+    def put_loop(self, call):
+        """Let a worker run a loop of compiled bodies after what is on the slot."""
+        engine = self.engine
+        with engine.gate:
+            self.port.call(self.slot, call)
+            engine.queued += 1
+            self.launch.called = True
+        return 0
+
     def wait(self):
         """Block until what was played so far is done, and open the next slot; no gate may be held."""
         engine = self.engine

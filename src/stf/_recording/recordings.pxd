@@ -52,6 +52,8 @@ cdef class Routine:
     cdef readonly object turn  # the lock of launches of several threads
     cdef public unsigned long holder  # the thread whose turn it is; or 0
     cdef public DriverGraph graph  # of the driver's; None if it can have none
+    cdef public object loops  # its `persistent.Loops`; None if it is never one
+    cdef public bint plays  # it is always played
     cdef public object awaited  # data that somebody waits for, and where in it; None if that is the end, or unknown
     cpdef object run(self, Frame frame)
     cpdef object put(self, Frame frame)

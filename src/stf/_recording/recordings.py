@@ -19,7 +19,7 @@ import cython
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
 from stf._engine.failures import Failure, raise_failures
 from stf._engine.queued_bodies import QueuedBody
-from stf._recording import parcels, segments
+from stf._recording import parcels, persistent, segments
 from stf._recording.device_graphs import outlive
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
@@ -389,7 +389,7 @@ class Routine:
         self.owners = 1
         self.holders = self.holder = 0
         self.closed = self.is_lent = self.is_shared = False
-        self.last = self.needed = self.graph = self.awaited = None
+        self.last = self.needed = self.graph = self.awaited = self.loops = None
         self.turn = make_lock(threading.RLock)
         self.spoilt, self.skips = [], []
 
@@ -515,6 +515,7 @@ class Recording(Routine):
         self.is_shared = len(self.temporaries) > 0 and not scope.runs_once
         self.outline = None
         self.was_outlined = False
+        self.loops = None if scope.runs_once else persistent.loops_by_default(engine)
         engine.coherency.recordings[id(self)] = self
 
     def tell_tasks(self, failure):
@@ -541,9 +542,35 @@ class Recording(Routine):
         """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
         if self.awaited is not None:
             self.run_awaited(frame)
+        elif self.plays:
+            frame.play(self.program)
+        elif self.loops is not None and self.run_loops(frame):
+            return
         elif not self.graph.launch(frame, self) and not parcels.launch(frame, self):
             piecemeal: cython.bint = self.graph.refusal is not None and self.is_piecemeal(frame)
             frame.play(self.outline if piecemeal else self.program)
+
+    def run_loops(self, frame):
+        """Do it as a loop of compiled bodies, or with such loops in it; return whether that is so."""
+        loops = self.loops
+        if loops.runs_left:
+            loops.runs_left -= 1
+            return False
+        if persistent.launch(frame, self) is None:
+            outline = persistent.outline_for(frame, self)
+            if outline is None:
+                self.loops = loops if loops.may_be_later() else None
+                return False
+            frame.play(outline)
+        return True
+
+    def add_steps(self, steps):
+        """Add what it does to the steps of a loop."""
+        steps.add(self.program, [], None)
+
+    def rounds(self):
+        """Return how often the steps of a loop are run, and the address of a byte that must be true to go on; or 0."""
+        return 1, 0
 
     def run_awaited(self, frame):
         """Do it, once, with what somebody waits for apart from the rest."""

@@ -13,6 +13,7 @@ What somebody waits for is apart from the rest, too: a piece is before that, beh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from stf._port.programs import Program
@@ -147,17 +148,70 @@ def cut(
     place_of: dict[int, int] = {}
     for key in sorted(groups):
         nodes = groups[key]
-        inside = set(nodes)
-        needs = {place_of[need] for node in nodes for need in program.needs_of(node) if need not in inside}
         if len(nodes) > 1:
             parts = [part for node in nodes for part in routines[node] or ()]
             piece = Piece(recording, _part_of(program, nodes), parts, read)
-            number = outline.take(program, (where, (RUN, piece, None, None, None)), needs)
+            put_piece(outline, program, nodes, piece, where, place_of)
             graphs += 1
         else:
-            number = outline.take(program, nodes[0], needs)
-        place_of.update(dict.fromkeys(nodes, number))
+            place_of[nodes[0]] = outline.take(program, nodes[0], _needs_of(program, nodes, place_of))
     return outline, graphs, place_of
+
+
+def put_piece(
+    outline: Program, program: Program, nodes: list[int], piece: Any, where: int, place_of: dict[int, int]
+) -> None:
+    """Put a piece in the place of some nodes of a program; `place_of` is where in the outline each node is."""
+    needs = _needs_of(program, nodes, place_of)
+    number = outline.take(program, (where, (RUN, piece, None, None, None)), needs)
+    place_of.update(dict.fromkeys(nodes, number))
+
+
+def _needs_of(program: Program, nodes: list[int], place_of: dict[int, int]) -> set[int]:
+    """Return what some nodes together come after, as numbers in an outline."""
+    inside = set(nodes)
+    return {place_of[need] for node in nodes for need in program.needs_of(node) if need not in inside}
+
+
+def loops_in(
+    recording: Any, hosts: set[int], where: int, least: int, make: Callable[[Program], Any]
+) -> tuple[Program, list[Any]]:
+    """Return a program in which pieces take the place of runs of at least so many nodes, and these pieces.
+
+    `hosts` are the nodes that no piece can have; `make` makes a piece of a program.
+    """
+    program: Program = recording.program
+    before, after = _host_steps(program, hosts)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for node in range(program.count):
+        step = (2 * before[node] + 1, node) if node in hosts else (2 * before[node], after[node])
+        groups.setdefault(step, []).append(node)
+    outline, pieces = program.sharing(True), []
+    place_of: dict[int, int] = {}
+    for key in sorted(groups):
+        for nodes in _joined_by_edges(program, groups[key]):
+            if len(nodes) >= least:
+                pieces.append(make(_part_of(program, nodes)))
+                put_piece(outline, program, nodes, pieces[-1], where, place_of)
+                continue
+            for node in nodes:
+                place_of[node] = outline.take(program, node, _needs_of(program, [node], place_of))
+    return outline, pieces
+
+
+def _joined_by_edges(program: Program, nodes: list[int]) -> list[list[int]]:
+    """Return the nodes in lists of those that edges among them join: others need not wait for each other's hosts."""
+    group_of: dict[int, list[int]] = {}
+    for node in nodes:
+        group = [node]
+        for need in program.needs_of(node):
+            other = group_of.get(need)
+            if other is not None and other is not group:
+                small, group = sorted((group, other), key=len)
+                group += small
+                group_of.update(dict.fromkeys(small, group))
+        group_of[node] = group
+    return [sorted(group) for group in {id(group): group for group in group_of.values()}.values()]
 
 
 def _sides(program: Program, awaited: list[int] | None) -> list[int]:

@@ -11,6 +11,7 @@ from stf._engine import reductions
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
+from stf.data.native_steps import native_copy, native_fill, native_fill_with_number
 from stf.data.release import know_layout
 from stf.interop.adapters import BITS
 from stf.interop.dtypes import carrier, dtype_of, is_narrow
@@ -18,6 +19,7 @@ from stf.interop.known_arrays import describe_numpy
 from stf.interop.results import check_value, converts, kind_of_number, must_have_no_mask, surely_holds
 from stf.places.places import CompositePlace, DataPlace, ReplicatedPlace
 from stf.places.table import data_place_code, place_of_code
+from stf.tasks.bodies import NATIVE
 from stf.tasks.checks import check_array, must_be_settled, submit_known, task_of_kind
 from stf.tasks.group import Tasks, joined
 from stf.tasks.placing import settle
@@ -450,4 +452,7 @@ def fill_with(target: Any, value: Any) -> None:
     target[...] = value
 
 
+NATIVE[fill_with] = lambda args, _: native_fill(fill_with, args)
+NATIVE[fill_with_number] = lambda args, _: native_fill_with_number(fill_with_number, must_hold, args)
+NATIVE[copy_into] = lambda args, _: native_copy(copy_into, args)
 COPY_BY_DRIVER, COPY_IN_A_BODY = HeldCopy(True), HeldCopy(False)  # which never change

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, overload
 
 from stf import config
-from stf.graphs.replay import ReplayFunction, names_of_static
+from stf.graphs.call_signature import names_of_static
+from stf.graphs.replay import ReplayFunction
 
 __all__ = ["Algorithm", "algorithm"]
 

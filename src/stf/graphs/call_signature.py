@@ -25,6 +25,7 @@ __all__ = [
     "differences",
     "given_in",
     "key_of",
+    "names_of_static",
     "params_of",
 ]
 
@@ -215,3 +216,11 @@ def differences(one: Signature | None, other: Signature | None) -> str:
     """Return what differs between two signatures, by name."""
     before = {part.name: part for part in one or ()}
     return ", ".join(part.name for part in other or () if before.get(part.name) != part) or "nothing that is known"
+
+
+def names_of_static(static: Any) -> tuple[str, ...]:
+    """Return the names that `static` lists, or is."""
+    names = (static,) if isinstance(static, str) else static if isinstance(static, Iterable) else (static,)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"static= is a list of the names of parameters, got {static!r}")
+    return tuple(names)

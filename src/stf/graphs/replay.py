@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from stf import config
 from stf._engine import claims, recording_caches
 from stf._engine.thread_turns import OutsideError, TurnError, must_not_end
-from stf._recording import segments
 from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import recording_diff, returned_data
@@ -39,13 +38,14 @@ from stf.graphs.call_signature import (
     differences,
     given_in,
     key_of,
+    names_of_static,
     params_of,
 )
 from stf.graphs.closure_variables import Variable, is_function, variables_of
 from stf.graphs.executed import Executed
 from stf.graphs.names_read import Reached
 from stf.graphs.plan_times import plans_again
-from stf.graphs.task_graph import TaskGraph
+from stf.graphs.task_graph import TaskGraph, must_be_backend
 from stf.observe.html import lines_html, never_raises
 from stf.places.table import exec_place_of
 from stf.tasks import comparing
@@ -71,14 +71,16 @@ _R = TypeVar("_R")
 
 
 @overload
-def replay(fn: Callable[_P, _R], *, static: Iterable[str] = ()) -> ReplayFunction[_P, _R]: ...
+def replay(fn: Callable[_P, _R], *, static: Iterable[str] = (), backend: str = "auto") -> ReplayFunction[_P, _R]: ...
 
 
 @overload
-def replay(fn: None = None, *, static: Iterable[str] = ()) -> Callable[[Callable[_P, _R]], ReplayFunction[_P, _R]]: ...
+def replay(
+    fn: None = None, *, static: Iterable[str] = (), backend: str = "auto"
+) -> Callable[[Callable[_P, _R]], ReplayFunction[_P, _R]]: ...
 
 
-def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
+def replay(fn: Any = None, *, static: Iterable[str] = (), backend: str = "auto") -> Any:
     """Decorate a function of logical data whose calls are to be replayed.
 
     The first call with certain arguments runs. The second is recorded, and launched. From the third on, each call is a
@@ -116,6 +118,8 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
         The function; left out, the result decorates.
     static : iterable of str
         Names of parameters whose values shape the graph.
+    backend : str
+        How a launch is done; see `Context.task_graph`.
 
     Returns
     -------
@@ -126,6 +130,8 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     ------
     TypeError
         `fn` is no function, or has no parameter of that name.
+    ValueError
+        There is no such backend.
     TaskStateError
         A call waits for results while it is recorded.
     ContextClosedError
@@ -151,16 +157,8 @@ def replay(fn: Any = None, *, static: Iterable[str] = ()) -> Any:
     """
     names = names_of_static(static)
     if fn is None:
-        return functools.partial(replay, static=names)
-    return ReplayFunction(fn, names)
-
-
-def names_of_static(static: Any) -> tuple[str, ...]:
-    """Return the names that `static` lists, or is."""
-    names = (static,) if isinstance(static, str) else static if isinstance(static, Iterable) else (static,)
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"static= is a list of the names of parameters, got {static!r}")
-    return tuple(names)
+        return functools.partial(replay, static=names, backend=backend)
+    return ReplayFunction(fn, names, backend)
 
 
 class ReplayFunction(ReplayCore, Generic[_P, _R]):
@@ -172,13 +170,13 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
         def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
-    def __init__(self, fn: Callable[_P, _R], static: tuple[str, ...]) -> None:
+    def __init__(self, fn: Callable[_P, _R], static: tuple[str, ...], backend: str = "auto") -> None:
         if not callable(fn):
             raise TypeError(f"{self._decorator} decorates a function, got {type(fn).__name__}")
         arguments.refuse_generator(f"@{self._decorator}", fn)
         super().__init__()
         functools.update_wrapper(self, fn)
-        self._fn = fn
+        self._fn, self._backend = fn, must_be_backend(backend)
         self._name = getattr(fn, "__name__", "replay")
         self._signature = inspect.signature(fn)
         unknown = [name for name in static if name not in self._signature.parameters]
@@ -651,7 +649,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
         What is `executed` meanwhile is noted, and the functions of tasks that are `submitted`.
         """
-        graph = context.task_graph(self._name)
+        graph = context.task_graph(self._name, backend=self._backend)
         graph._patience = PATIENCE_S
         params = {name: graph.param(name, value) for name, value in values.items()}
         for param in params.values():
@@ -733,7 +731,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 reason = f"{reason}, but not within a second of one that was given up, or had no room or turn"
             parts = [f"  {given}{where}: {entry.calls} calls, {reason}, launched {launched} times"]
             if entry.graph is not None and entry.graph._recording is not None:
-                parts += [f"    {text}" for text in segments.reasons(entry.graph._recording).values()]
+                parts += [f"    {text}" for text in entry.graph.how_launched()]
             text = "\n".join(parts)
             described[text] = described.get(text, 0) + 1
         lines += [text if count == 1 else f"{text} (and {count - 1} more like it)" for text, count in described.items()]

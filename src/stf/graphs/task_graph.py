@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from stf._engine import claims
 from stf._engine.access import check_mine, drop
 from stf._recording import playback, segments
+from stf._recording.persistent import Loops
 from stf._recording.rebinding import Rebinding
 from stf._support import arguments
 from stf._support.completion import Shown
@@ -65,7 +66,9 @@ def graph_scope(context: ContextCore) -> GraphScope:
     return GraphScope(context)
 
 
-def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | None = None) -> TaskGraph:
+def task_graph(
+    context: ContextCore, name: str | None = None, *, symbol: str | None = None, backend: str = "auto"
+) -> TaskGraph:
     """Return a graph to record once and launch many times.
 
     ``with g:`` records, and runs nothing; ``g.launch()`` runs it, ordered with all other tasks by its data.
@@ -74,11 +77,22 @@ def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | N
     ----------
     name, symbol : str, optional
         The name of its launches in pictures and messages.
+    backend : str
+        How a launch is done. The results are the same:
+
+        - ``"auto"`` chooses.
+        - ``"persistent"``: one loop of compiled bodies on the workers of a CPU, without Python.
+        - ``"graph"``: one graph of the device's library, from the second launch on.
+        - ``"play"``: task by task.
+
+        What cannot be done as asked is done as by ``"auto"``; ``g.explain()`` says why.
 
     Raises
     ------
     TypeError
         The name is no text.
+    ValueError
+        There is no such backend.
     ContextClosedError
         The context was finalized.
 
@@ -95,7 +109,17 @@ def task_graph(context: ContextCore, name: str | None = None, *, symbol: str | N
     [4. 4. 4.] 1
     """
     must_be_open(context)
-    return TaskGraph(context, arguments.name_of(name, symbol) or "graph")
+    return TaskGraph(context, arguments.name_of(name, symbol) or "graph", must_be_backend(backend))
+
+
+BACKENDS = ("auto", "persistent", "graph", "play")
+
+
+def must_be_backend(backend: Any) -> str:
+    """Return by which name launches are done; ValueError if it is none."""
+    if backend not in BACKENDS:
+        raise ValueError(f"a graph is launched by one of {', '.join(BACKENDS)}, got backend={backend!r}")
+    return str(backend)
 
 
 def repeat(context: ContextCore, count: int) -> RepeatBlock:
@@ -197,6 +221,19 @@ def if_(context: ContextCore, condition: Condition) -> BranchBlock:
     return BranchBlock(context, must_be_condition(condition, "if_"))
 
 
+def choose(recording: Any, backend: str) -> None:
+    """Let a recording be launched by a backend."""
+    if backend == "auto":
+        return
+    recording.loops = Loops() if backend == "persistent" else None
+    recording.plays = backend == "play"
+    for part in recording.parts:  # loops and branches in it, which are launched as parts of it
+        if not hasattr(part, "program"):
+            choose(part, backend)
+            for inner in part.parts:
+                choose(inner, backend)
+
+
 # -- graphs by hand ------------------------------------------------------------------------------------------------
 
 
@@ -226,10 +263,11 @@ class TaskGraph(Shown, GraphCore):
     [3. 3. 3.] steps 3
     """
 
-    _shown = ["close", "exec_handle", "handle", "launch", "launches", "name", "nodes", "param", "stream"]
+    _shown = ["close", "exec_handle", "explain", "handle", "launch", "launches", "name", "nodes", "param", "stream"]
 
-    def __init__(self, context: ContextCore, name: str) -> None:
+    def __init__(self, context: ContextCore, name: str, backend: str = "auto") -> None:
         super().__init__(name, weakref.ref(context))
+        self._backend = backend
         self._recorder: RecordingBuilder | None = None
         self._closed = False
         self._plan_times: PlanTimes | None = None
@@ -299,6 +337,7 @@ class TaskGraph(Shown, GraphCore):
         try:
             if error is None:
                 self._recording = recorder.close()
+                choose(self._recording, self._backend)
                 self._plan_times = recorder.plan_times
                 if self._params:
                     self._in_kernels = [number for param in self._params.values() for number in param.in_kernels]
@@ -369,6 +408,39 @@ class TaskGraph(Shown, GraphCore):
         True
         """
         return 0 if self._recording is None else int(self._recording.program.count)
+
+    def explain(self) -> str:
+        """Say how launches are done, and which tasks prevent that it is done better; known after the first launches.
+
+        Returns
+        -------
+        str
+            Lines of text.
+
+        Examples
+        --------
+        >>> with stf.context(devices="cpu") as ctx:
+        ...     x = ctx.logical_data_zeros(3)
+        ...     g = ctx.task_graph("steps", backend="persistent")
+        ...     with g:
+        ...         @ctx.parallel_for(x.shape, x.rw())
+        ...         def add(i, x):
+        ...             x[i] += 1
+        ...     g.launch()
+        ...     print(g.explain())
+        steps: 1 nodes, launched 1 times, backend persistent
+          a persistent loop: 1 steps, 1 queues, 0 waits
+        """
+        head = f"{self.name}: {self.nodes} nodes, launched {self.launches} times, backend {self._backend}"
+        return "\n".join([head, *[f"  {text}" for text in self.how_launched()]])
+
+    def how_launched(self) -> list[str]:
+        """Return how launches are done, and why not otherwise, in lines; private."""
+        recording = self._recording
+        if recording is None:
+            return []
+        found = [] if recording.loops is None else recording.loops.describe()
+        return [*found, *segments.reasons(recording).values()]
 
     def _rebinding(self, data: Mapping[LogicalData, LogicalData]) -> Rebinding:
         """Return what a launch with other data needs, if they can stand for those that were recorded."""

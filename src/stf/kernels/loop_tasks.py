@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._port.native import NativeBody, NativeCall, NotNativeError, python_call
 from stf._port.remote_arrays import here
 from stf.kernels.body_arguments import BodySignature
 from stf.kernels.bounds import Explanation
@@ -18,6 +19,7 @@ from stf.kernels.captured import as_known
 from stf.kernels.combining import accumulator
 from stf.kernels.compile.contributions import error_of
 from stf.kernels.loops import CompiledLoop, jitted, kind_of, types_of
+from stf.kernels.native import native_call
 from stf.kernels.nest import ArrayType
 from stf.kernels.plans import LaunchPlan
 from stf.places.partition import Part
@@ -47,6 +49,7 @@ BLOCK, LARGE_BLOCK = 1 << 16, 1 << 20  # elements whose contributions are added 
 MAX_BLOCKS, MAX_LARGE_BLOCKS = 16, 128
 LONG = 64  # elements of a first axis, along which alone a box is cut
 MAX_COPIES = 8  # of an array that is reduced into
+KEPT_ROOM = 1 << 20  # bytes of such arrays up to which a loop of the driver's keeps these copies
 
 
 class Target(NamedTuple):
@@ -134,9 +137,7 @@ class LoopTask:
 
     def work(self, values: tuple[Any, ...]) -> None:
         """Run, as one piece or in several."""
-        if self.views:
-            pairs = zip(values[: self.arrays], self.views, strict=True)
-            values = (*[as_part_of(array, *view) if view else array for array, view in pairs], *values[self.arrays :])
+        values = self.seen(values)
         if self.targets:
             if self.neutrals is not None:
                 self.reduce_at_once(self.neutrals, values)
@@ -154,14 +155,98 @@ class LoopTask:
         def call(_: int, box: Box) -> None:
             self.call(box, arrays, extra)
 
-        self.run(call, self.pieces())
+        self.run(call, self.pieces(self.port.max_workers()))
 
-    def pieces(self) -> list[Box]:
-        """Return the boxes, cut for the workers."""
+    def native(self, values: tuple[Any, ...], workers: int) -> NativeBody:
+        """Return the steps of a loop that do what a call with these arguments does, on up to so many workers."""
+        if self.explanation is not None:
+            raise NotNativeError("checks its indices")
+        cost_ns = self.size * (self.loop.cost_ns or UNKNOWN_NS)
+        if self.targets:
+            return self.native_reduction(values, cost_ns)
+        pieces = self.pieces(workers)
+        calls = [self.native_call(box, self.seen(values), range(len(values))) for box in pieces]
+        return NativeBody([calls] if calls else [], cost_ns / max(len(calls), 1), self.learn)
+
+    def learn(self, took_ns: float) -> None:
+        """Note how long all elements took."""
+        if self.size:
+            self.loop.took(took_ns / self.size)
+
+    def native_reduction(self, given: tuple[Any, ...], cost_ns: float) -> NativeBody:
+        """Return the steps that run the blocks, and then combine their results."""
+        values = self.seen(given)
+        arrays = values[: self.arrays]
+        if sum(arrays[target.position].nbytes for target in self.targets) > KEPT_ROOM:
+            raise NotNativeError("reduces into a large array, for which a loop would keep room")
+        blocks, parts = self.blocks_of(arrays)
+        if len(blocks) == 1 and all(is_result(target, arrays[target.position], parts) for target in self.targets):
+            call = self.native_block(blocks[0], values, parts, 0, True)
+            return NativeBody([[call]], cost_ns, self.learn)
+        calls = [self.native_block(box, values, parts, number) for number, box in enumerate(blocks)]
+
+        def clear(*_: Any) -> None:
+            for target in self.targets:
+                target.op.fill(parts[target.position])
+
+        def combine_all(*given: Any) -> None:
+            arrays = self.seen(given)
+            for target in self.targets:
+                combine(target, arrays[target.position], parts[target.position])
+
+        stages = [[python_call(clear, given)]] if any(arrays[i].ndim for i in parts) or not calls else []
+        stages += [calls] if calls else []
+        stages.append([python_call(combine_all, given)])
+        return NativeBody(stages, cost_ns / max(len(calls), 1), self.learn)
+
+    def native_block(
+        self, box: Box, values: tuple[Any, ...], parts: dict[int, Any], number: int, is_whole: bool = False
+    ) -> NativeCall:
+        """Return the step that runs a block; its results are those of the task, if it `is_whole`."""
+        arrays = values[: self.arrays]
+        inputs = [i for i in range(self.arrays) if i not in parts or arrays[i].ndim]
+        own = [parts[i][number] if i in parts else arrays[i] for i in inputs]
+        where = [-1 if i in parts else i for i in inputs]
+        where += range(self.arrays, len(values))
+        results: list[Any] = []
+        places = []
+        for i in [target.position for target in self.targets if arrays[target.position].ndim == 0]:
+            results += [parts[i][0], arrays[i].reshape(1) if is_whole else parts[i]]  # which is neutral now
+            places += [-1, i if is_whole else -1]
+        results += [number] if results else []
+        return self.native_call(box, (*own, *values[self.arrays :]), where, results, places)
+
+    def native_call(
+        self,
+        box: Box,
+        values: tuple[Any, ...],
+        positions: Iterable[int],
+        results: Sequence[Any] = (),
+        places: Sequence[int] = (),
+    ) -> NativeCall:
+        """Return the step that runs the elements of a box.
+
+        `positions` are where values are among the task's arguments, and `places` where results are.
+        """
+        around = tuple(bounds(box))
+        arguments = (*around, *values, *self.parameters, *results)
+        where = [*[-1] * len(around), *positions]
+        where += [*[-1] * (len(arguments) - len(results) - len(where)), *places]
+        where += [-1] * (len(arguments) - len(where))
+        return native_call(self.loop.call, arguments, where)
+
+    def seen(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments with arrays as the loop sees them: perhaps as parts of larger ones."""
+        if not self.views:
+            return values
+        pairs = zip(values[: self.arrays], self.views, strict=True)
+        return (*[as_part_of(array, *view) if view else array for array, view in pairs], *values[self.arrays :])
+
+    def pieces(self, workers: int) -> list[Box]:
+        """Return the boxes, cut for so many workers."""
         cost = self.loop.cost_ns or UNKNOWN_NS
-        workers = self.port.max_workers()
         count = min(PIECES_EACH * workers, int(self.size * cost / PIECE_NS))
-        return cut(self.boxes, max(count, 1), self.along_first) if workers > 1 else self.boxes
+        return cut(self.boxes, count, self.along_first) if workers > 1 and count > 1 else self.boxes
 
     def reduce_at_once(self, neutrals: list[Any], values: tuple[Any, ...]) -> None:
         """Run one block, whose results are those of the scalars."""
@@ -172,9 +257,8 @@ class LoopTask:
             del inputs[target.position]
         self.loop.call(*self.bounds, *inputs, *values[self.arrays :], *self.parameters, *results, 0)
 
-    def reduce(self, arrays: list[Any], extra: tuple[Any, ...]) -> None:
-        """Run blocks, each with results of its own, and combine these."""
-        scalars = [target for target in self.targets if arrays[target.position].ndim == 0]
+    def blocks_of(self, arrays: Sequence[Any]) -> tuple[list[Box], dict[int, Any]]:
+        """Return the boxes of the blocks, and room for their results, by the positions of the reductions."""
         copied = [target for target in self.targets if arrays[target.position].ndim > 0]
         small, large = min(self.size // BLOCK, MAX_BLOCKS), min(self.size // LARGE_BLOCK, MAX_LARGE_BLOCKS)
         count = max(small, large, 1)
@@ -182,9 +266,18 @@ class LoopTask:
             least = max(BLOCK, 4 * arrays[target.position].size)
             count = min(count, MAX_COPIES, max(self.size // least, 1))
         blocks = cut(self.boxes, count, self.along_first)
-        parts = {t.position: parts_of(t, arrays[t.position], max(len(blocks), 1)) for t in self.targets}
-        inputs = [i for i in range(len(arrays)) if i not in {t.position for t in scalars}]
-        results = [item for t in scalars for item in (parts[t.position][0], parts[t.position])]  # which is neutral now
+        return blocks, {t.position: parts_of(t, arrays[t.position], max(len(blocks), 1)) for t in self.targets}
+
+    def results_of(self, arrays: Sequence[Any], parts: dict[int, Any]) -> list[Any]:
+        """Return what a block gets for the scalars that it reduces into: a neutral number, and room, for each."""
+        scalars = [target.position for target in self.targets if arrays[target.position].ndim == 0]
+        return [item for position in scalars for item in (parts[position][0], parts[position])]
+
+    def reduce(self, arrays: list[Any], extra: tuple[Any, ...]) -> None:
+        """Run blocks, each with results of its own, and combine these."""
+        blocks, parts = self.blocks_of(arrays)
+        inputs = [i for i in range(len(arrays)) if i not in parts or arrays[i].ndim]
+        results = self.results_of(arrays, parts)  # the room is neutral now
 
         def call(number: int, box: Box) -> None:
             own = [parts[i][number] if i in parts else arrays[i] for i in inputs]
@@ -192,9 +285,9 @@ class LoopTask:
             self.call(box, own, extra, block)
 
         self.run(call, blocks)
-        if self.bounds is not None and count == 1 and not copied:
-            kinds = [parts[t.position].dtype == arrays[t.position].dtype and not t.accumulates for t in scalars]
-            self.neutrals = [parts_of(t, arrays[t.position], 1)[0] for t in scalars] if all(kinds) else None
+        if self.bounds is not None and len(blocks) == 1:
+            alone = all(is_result(target, arrays[target.position], parts) for target in self.targets)
+            self.neutrals = [parts_of(t, arrays[t.position], 1)[0] for t in self.targets] if alone else None
         for target in self.targets:
             combine(target, arrays[target.position], parts[target.position])
 
@@ -399,6 +492,11 @@ def combine(target: Target, array: Any, parts: Any) -> None:
     if target.accumulates:
         target.op.combine(total, array.astype(parts.dtype), total)
     array[...] = total.astype(array.dtype)
+
+
+def is_result(target: Target, array: Any, parts: dict[int, Any]) -> bool:
+    """Return whether the result of the only block is that of a task: a scalar of the type that is combined in."""
+    return array.ndim == 0 and not target.accumulates and array.dtype == parts[target.position].dtype
 
 
 def key_of(arguments: list[Any]) -> tuple[Any, ...]:

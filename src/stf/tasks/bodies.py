@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import types
 
 import cython
 
+from stf._port.native import NotNativeError
 from stf._port.remote_arrays import REMOTE_GPU, here
 from stf.errors import PlaceError
 from stf.interop import adapters
@@ -17,6 +19,7 @@ from stf.values.params import Param
 from stf.values.parts import Parts, replaced_in
 
 tensors_made: list = adapters.tensors_made
+NATIVE = {}  # by function: its steps in a loop, ``(args, workers)``
 
 
 @cython.no_gc
@@ -124,6 +127,29 @@ class Body(QueuedBody):
         on_gpu: cython.bint = cython.cast("Engine", self.engine).place(self.task.where).kind == REMOTE_GPU
         return self.fn, run_on_gpu if on_gpu else run_there, rest
 
+    def may_be_native(self):
+        return native_of(self.fn) is not None
+
+    def native(self, workers):
+        """Return the steps of a loop that do the same; a body of stf's own says which."""
+        own = native_of(self.fn)
+        if own is None:
+            kind, name = type(self.fn), getattr(self.fn, "__name__", None)
+            what = f"a {kind.__name__}" if name is None else f"the Python function '{name}'"
+            raise NotNativeError(f"calls {what}, and no compiled loop")
+        plain: cython.bint = self.late is None and self.kinds is None and self.results is None
+        if not plain or self.to_fill is not None or self.check is not None or self.looks is not None:
+            raise NotNativeError("gets or returns more than arrays and numbers")
+        if self.argument_sources is None:
+            raise NotNativeError("asks for its task")
+        return own(self.arguments_in(None, None), workers)
+
+    def varying(self):
+        return self.args, self.argument_sources
+
+    def arguments_in(self, values, rebinding):
+        return cython.cast(Body, self.again(values, rebinding)).args
+
     def again(self, values, rebinding):
         """Return the same body for one launch of a recording: with the parameters of that, and perhaps other data."""
         body: Body = Body.__new__(Body)
@@ -224,6 +250,13 @@ class Body(QueuedBody):
         if out:
             named["out"] = out[0] if len(out) == 1 else tuple(out)
         return self.fn(*positional, **named)
+
+
+def native_of(fn):
+    """Return what makes steps of a loop of a body of stf's own, from its arguments and the workers; else None."""
+    if type(fn) is types.FunctionType:
+        return NATIVE.get(fn)
+    return getattr(fn, "native", None) if type(fn).__module__.startswith("stf.") else None
 
 
 def run_there(fn, args, written, kinds, late, owes, ignores, to_fill, around):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine.access import DataHandle
+from stf._port.native import PYTHON_NS, NativeBody, python_call
 from stf._support.completion import Shown
 from stf.values.arithmetic import Arithmetic, Operator
 from stf.values.params import Param
@@ -93,6 +94,10 @@ class Computation:
     def __call__(self, *given: Any) -> None:
         scalars = [array.reshape(()) for array in given[: self._count]]
         given[0][...] = self._plan.value([*scalars, *given[self._count :]])
+
+    def native(self, args: tuple[Any, ...], workers: int) -> NativeBody:
+        """Return the step of a loop that computes it."""
+        return NativeBody([[python_call(self, args)]], PYTHON_NS)
 
 
 def joined_both_ways(operation: Callable[..., Any]) -> tuple[Operator, Operator]:

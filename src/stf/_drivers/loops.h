@@ -1,0 +1,260 @@
+/* Planned queues, run by several threads that need neither locks nor Python: see loops.py, which tells the story.
+
+   It stands alone, so that tests/tsan can compile it with ThreadSanitizer. */
+
+#ifndef LOOP_LOOPS_H
+#define LOOP_LOOPS_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef _MSC_VER
+#include <windows.h>
+#define LOOP_LOAD8(p) (*(volatile uint8_t *)(p))
+#define LOOP_STORE8(p, v) (_ReadWriteBarrier(), *(volatile uint8_t *)(p) = (uint8_t)(v))
+#define LOOP_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
+#define LOOP_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (v)))
+#define LOOP_ADD(p, v) ((int64_t)InterlockedExchangeAdd64((volatile LONG64 *)(p), (v)))
+#define LOOP_RELAX() YieldProcessor()
+#define LOOP_YIELD() SwitchToThread()
+#define LOOP_SLEEP() Sleep(0)
+static int stf_swap(int64_t *p, int64_t from, int64_t to) {
+    return InterlockedCompareExchange64((volatile LONG64 *)p, to, from) == from;
+}
+#else
+#include <sched.h>
+#define LOOP_LOAD8(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define LOOP_STORE8(p, v) __atomic_store_n((p), (uint8_t)(v), __ATOMIC_RELEASE)
+#define LOOP_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define LOOP_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define LOOP_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#if defined(__x86_64__) || defined(__i386__)
+#define LOOP_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define LOOP_RELAX() __asm__ __volatile__("yield")
+#else
+#define LOOP_RELAX() ((void)0)
+#endif
+#define LOOP_YIELD() sched_yield()
+static void stf_sleep(void) {
+    struct timespec pause = {0, 50000};
+    nanosleep(&pause, NULL);
+}
+#define LOOP_SLEEP() stf_sleep()
+static int stf_swap(int64_t *p, int64_t from, int64_t to) {
+    return __atomic_compare_exchange_n(p, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+#endif
+
+enum { LOOP_LOOKS = 64, LOOP_YIELDS = 1024 }; /* at a byte; before who finds no work sleeps: about a millisecond */
+enum { LOOP_FREE = 0, LOOP_TAKEN = 1, LOOP_OVER = 2 }; /* the states of a queue */
+
+typedef int (*stf_body)(int64_t *slots); /* 0 if all went well; its arguments are in a table, from the second slot on */
+
+typedef struct {
+    stf_body body; /* NULL: it only orders */
+    int64_t *slots;
+    int32_t first_wait, last_wait; /* the bytes that it waits for */
+    int64_t done;                  /* its own byte; -1 if nobody waits for it */
+} stf_step;
+
+typedef struct {
+    int64_t state;
+    int64_t position; /* of the next step; who has taken the queue reads and writes it */
+    int64_t first, last;
+    int64_t padding[4]; /* a line of the cache for each */
+} stf_queue;
+
+typedef struct {
+    stf_step *steps; /* of all queues, one queue after the other */
+    int32_t *waits;
+    uint8_t *done; /* of a round: equal to `value` */
+    stf_queue *queues;
+    int64_t count;   /* of queues */
+    int64_t value;   /* written between rounds, read by who has taken a queue since */
+    int64_t left;    /* queues that are not over */
+    int64_t failed;  /* 1 + the number of a step whose body failed first; bodies behind it are left out */
+    int64_t open;    /* the number of the launch that takes helpers; 0: none */
+    int64_t inside;  /* helpers that may look at it */
+    int64_t arrived; /* helpers of this launch, so that each begins at another queue */
+    int64_t launches;
+    int64_t rounds; /* that were run */
+    int64_t *times; /* of each step, the least in ns, where they are measured; or NULL */
+} stf_loop;
+
+static int64_t stf_now(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int stf_timed(stf_step *step, int64_t *took) {
+    int64_t start = stf_now();
+    int failed = step->body(step->slots);
+    int64_t now = stf_now() - start;
+    if (*took == 0 || now < *took) *took = now > 0 ? now : 1; /* the least: a thread may lose its core meanwhile */
+    return failed;
+}
+
+/* Do the steps of a queue up to one that must wait. Returns whether the queue is over; `moved` counts steps. */
+static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, int64_t *moved) {
+    uint8_t value = (uint8_t)loop->value;
+    int64_t position = queue->position;
+    for (; position < queue->last; position++) {
+        stf_step *step = loop->steps + position;
+        for (int32_t i = step->first_wait; i < step->last_wait; i++) {
+            const uint8_t *byte = loop->done + loop->waits[i];
+            int look = 0;
+            while (LOOP_LOAD8(byte) != value) {
+                if (look++ >= looks) {
+                    queue->position = position;
+                    return 0;
+                }
+                LOOP_RELAX();
+            }
+        }
+        if (step->body != NULL && LOOP_LOAD(&loop->failed) == 0) {
+            int failed = loop->times ? stf_timed(step, loop->times + position) : step->body(step->slots);
+            if (failed) stf_swap(&loop->failed, 0, position + 1);
+        }
+        if (step->done >= 0) LOOP_STORE8(loop->done + step->done, value);
+        (*moved)++;
+    }
+    queue->position = position;
+    return 1;
+}
+
+/* Take each queue that nobody has, from the one with this number on, and advance it. Returns how many steps that did. */
+static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks) {
+    int64_t moved = 0;
+    for (int64_t k = 0; k < loop->count; k++) {
+        int64_t number = (*start + k) % loop->count;
+        stf_queue *queue = loop->queues + number;
+        if (LOOP_LOAD(&queue->state) != LOOP_FREE || !stf_swap(&queue->state, LOOP_FREE, LOOP_TAKEN)) continue;
+        if (stf_advance(loop, queue, looks, &moved)) {
+            LOOP_STORE(&queue->state, LOOP_OVER);
+            LOOP_ADD(&loop->left, -1);
+            moved++;
+        } else {
+            LOOP_STORE(&queue->state, LOOP_FREE);
+        }
+        if (moved) {
+            *start = number; /* what it has in its cache */
+            break;
+        }
+    }
+    return moved;
+}
+
+static void stf_rest(int64_t *idle) {
+    if (*idle < LOOP_LOOKS)
+        LOOP_RELAX();
+    else if (*idle < LOOP_YIELDS)
+        LOOP_YIELD();
+    else
+        LOOP_SLEEP();
+    (*idle)++;
+}
+
+/* Begin a round: all queues are over, so that nobody is in one. Who takes one sees what was written before. */
+static void stf_begin_round(stf_loop *loop) {
+    loop->value ^= 1;
+    LOOP_STORE(&loop->left, loop->count);
+    for (int64_t i = 0; i < loop->count; i++) {
+        loop->queues[i].position = loop->queues[i].first;
+        LOOP_STORE(&loop->queues[i].state, LOOP_FREE);
+    }
+    loop->rounds++;
+}
+
+/* Begin a launch, and let helpers in; return its number. */
+static int64_t stf_open(stf_loop *loop) {
+    loop->launches++;
+    loop->rounds = 0;
+    LOOP_STORE(&loop->failed, 0);
+    LOOP_STORE(&loop->arrived, 0);
+    LOOP_STORE(&loop->open, loop->launches);
+    return loop->launches;
+}
+
+/* Run up to `rounds` rounds, or as long as the byte `flag` is true after one, if it is given; return 1 + the step that
+   failed, or 0. When it returns, nobody is inside any more. */
+static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
+    int64_t start = 0, idle = 0;
+    while (loop->rounds < rounds) {
+        stf_begin_round(loop);
+        while (LOOP_LOAD(&loop->left) != 0) {
+            int looks = LOOP_LOAD(&loop->inside) ? LOOP_LOOKS : 0;
+            if (stf_sweep(loop, &start, looks))
+                idle = 0;
+            else
+                stf_rest(&idle);
+        }
+        if (LOOP_LOAD(&loop->failed) != 0 || (flag != NULL && !*flag)) break;
+    }
+    LOOP_STORE(&loop->open, 0);
+    for (idle = 0; LOOP_LOAD(&loop->inside) != 0;) stf_rest(&idle);
+    return LOOP_LOAD(&loop->failed);
+}
+
+/* Help with a launch until it is over, or there was nothing to do for a millisecond; a launch that is over is left alone.
+   Who rests is not inside: nobody waits for a thread that has no turn on its core. */
+static void stf_help(stf_loop *loop, int64_t launch) {
+    int64_t start = (LOOP_ADD(&loop->arrived, 1) + 1) % loop->count, idle = 0;
+    while (idle < LOOP_YIELDS) {
+        int64_t moved = 0;
+        LOOP_ADD(&loop->inside, 1);
+        int goes_on = LOOP_LOAD(&loop->open) == launch;
+        if (goes_on) moved = stf_sweep(loop, &start, LOOP_LOOKS);
+        LOOP_ADD(&loop->inside, -1);
+        if (!goes_on) return;
+        if (moved)
+            idle = 0;
+        else
+            stf_rest(&idle);
+    }
+}
+
+/* -- bodies, which get their arguments from the second slot on ---------------------------------------------------- */
+
+/* Fill an array without gaps: address, elements, bytes of an element, its bytes. */
+static int stf_fill(int64_t *slots) {
+    char *target = (char *)(uintptr_t)slots[1];
+    int64_t count = slots[2], size = slots[3];
+    switch (size) {
+    case 1: memset(target, (int)(slots[4] & 255), (size_t)count); break;
+    case 2: for (int64_t i = 0; i < count; i++) ((uint16_t *)target)[i] = (uint16_t)slots[4]; break;
+    case 4: for (int64_t i = 0; i < count; i++) ((uint32_t *)target)[i] = (uint32_t)slots[4]; break;
+    case 8: for (int64_t i = 0; i < count; i++) ((int64_t *)target)[i] = slots[4]; break;
+    default: for (int64_t i = 0; i < count; i++) memcpy(target + i * size, slots + 4, (size_t)size);
+    }
+    return 0;
+}
+
+/* Copy blocks of bytes: target, source, width; rows and their pitches; slices and theirs. */
+static int stf_copy(int64_t *slots) {
+    char *target = (char *)(uintptr_t)slots[1];
+    const char *source = (const char *)(uintptr_t)slots[2];
+    for (int64_t slice = 0; slice < slots[7]; slice++)
+        for (int64_t row = 0; row < slots[4]; row++)
+            memmove(target + slice * slots[8] + row * slots[5], source + slice * slots[9] + row * slots[6],
+                    (size_t)slots[3]);
+    return 0;
+}
+
+#ifdef PY_VERSION_HEX
+/* Call an object of Python's without arguments, with the GIL. */
+static int stf_call(int64_t *slots) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *result = PyObject_CallNoArgs((PyObject *)(uintptr_t)slots[1]);
+    int failed = result == NULL;
+    Py_XDECREF(result);
+    if (failed) PyErr_Clear(); /* it is called again by who tells of failures */
+    PyGILState_Release(state);
+    return failed;
+}
+#endif
+
+#endif

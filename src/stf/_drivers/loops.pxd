@@ -1,0 +1,50 @@
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdlib cimport calloc, free
+
+cdef extern from "loops.h" nogil:
+    ctypedef int (*stf_body)(int64_t* slots) noexcept nogil
+    ctypedef struct stf_step:
+        stf_body body
+        int64_t* slots
+        int32_t first_wait
+        int32_t last_wait
+        int64_t done
+    ctypedef struct stf_queue:
+        int64_t state
+        int64_t position
+        int64_t first
+        int64_t last
+    ctypedef struct stf_loop:
+        stf_step* steps
+        int32_t* waits
+        uint8_t* done
+        stf_queue* queues
+        int64_t count
+        int64_t launches
+        int64_t rounds
+        int64_t* times
+    int LOOP_OVER
+    int64_t stf_open(stf_loop* loop) noexcept
+    int64_t stf_lead(stf_loop* loop, int64_t rounds, const uint8_t* flag) noexcept
+    void stf_help(stf_loop* loop, int64_t launch) noexcept
+    int stf_fill(int64_t* slots) noexcept
+    int stf_copy(int64_t* slots) noexcept
+    int stf_call(int64_t* slots) noexcept
+
+cdef class Loop:
+    cdef stf_loop loop
+    cdef int64_t* table
+    cdef readonly int size  # of the table
+    cdef readonly int64_t count  # of steps
+    cdef int64_t* clock  # the times of the steps
+    cdef readonly object held  # what its steps use
+    cdef readonly list steps  # in the uncompiled form
+    cdef list queues  # in the uncompiled form: of lists of numbers of steps
+    cpdef int64_t get(self, int64_t slot) except? -1
+    cpdef int put(self, int64_t slot, int64_t value) except -1
+    cpdef int64_t open(self) except -1
+    cpdef int64_t lead(self, int64_t rounds=*, int64_t flag=*) except -2
+    cpdef int help(self, int64_t launch) except -1
+    cpdef int64_t rounds_run(self) except -1
+    cpdef int measure(self, bint wanted) except -1
+    cpdef list times(self)

@@ -1,0 +1,187 @@
+"""Planned queues that threads run without Python: what a recording becomes whose bodies are all compiled code.
+
+A recording that is played costs an event, a queue and a call of Python for each task. Where all bodies are compiled,
+a launch needs none of that: its tasks are *steps* in a few *queues*, planned before, and a step is a function, the
+place of its arguments in a table, the bytes that it waits for, and the byte that says that it is done.
+
+::
+
+    queue    FREE ──a thread takes it──▶ TAKEN ──its last step is done──▶ OVER ──the next round──▶ FREE
+              ▲                            │
+              └──── its next step waits ───┘
+
+A thread takes a queue, does steps until one must wait, and goes on with another queue. So any number of threads runs
+all queues. The one that leads a launch needs nobody: helpers come when a worker has time, and leave when they find
+nothing. First there was a queue for each worker; a launch had to wait until all of them had come, and one that was in a
+body of the user's held it up.
+
+The bytes are not cleared between rounds: a round means the other value by *done*. Those of a queue lie together, since
+a line of the cache that several cores write travels between them.
+
+The C is in ``loops.h``, which ``make tsan`` runs with ThreadSanitizer. Uncompiled, one thread does the same
+(`plain_loops`).
+"""
+
+from __future__ import annotations
+
+import cython
+
+from stf._port.native import CALL, COPY, FILL
+
+LINE = 64  # bytes of a line of the cache
+
+
+class Loop:
+    """Steps in queues, with their table of arguments; one launch at a time.
+
+    Parameters
+    ----------
+    queues : list of list of tuple
+        The steps of each: (body, first slot, waits, number of its byte or -1). A body is the address of a function
+        ``int(int64_t *slots)``, one of `FILL`, `COPY` and `CALL`, or None, where it only orders. `waits` are the
+        numbers of bytes.
+    table : list of int
+        The arguments: a body gets the address of its first slot.
+    held : object
+        What is kept alive with it.
+    """
+
+    def __cinit__(self, queues, table, held):
+        if not cython.compiled:
+            return
+        i: cython.longlong
+        position: cython.longlong = 0
+        wait: cython.longlong = 0
+        count: cython.longlong = sum([len(queue) for queue in queues])
+        waits: cython.longlong = sum([len(step[2]) for queue in queues for step in queue])
+        done: cython.longlong = max([step[3] for queue in queues for step in queue], default=0) + 1
+        loop = cython.address(self.loop)
+        self.table = cython.cast("int64_t*", calloc(len(table) + 1, cython.sizeof(cython.longlong)))
+        loop.steps = cython.cast("stf_step*", calloc(count + 1, cython.sizeof(stf_step)))
+        loop.waits = cython.cast("int32_t*", calloc(waits + 1, 4))
+        loop.done = cython.cast("uint8_t*", calloc(done + 1, 1))
+        loop.queues = cython.cast("stf_queue*", calloc(len(queues) + 1, LINE))
+        self.clock = cython.cast("int64_t*", calloc(count + 1, cython.sizeof(cython.longlong)))
+        if not (self.table and loop.steps and loop.waits and loop.done and loop.queues and self.clock):
+            raise MemoryError
+        self.count = count
+        for i in range(len(table)):
+            self.table[i] = table[i]
+        loop.count = len(queues)
+        for i in range(len(queues)):
+            loop.queues[i].first = position
+            for body, slot, before, byte in queues[i]:
+                step = cython.address(loop.steps[position])
+                step.slots = self.table + cython.cast(cython.longlong, slot)
+                step.done = byte
+                step.first_wait = wait
+                for item in before:
+                    loop.waits[wait] = item
+                    wait += 1
+                step.last_wait = wait
+                if body == FILL:
+                    step.body = cython.cast("stf_body", stf_fill)
+                elif body == COPY:
+                    step.body = cython.cast("stf_body", stf_copy)
+                elif body == CALL:
+                    step.body = cython.cast("stf_body", stf_call)
+                elif body is not None:
+                    step.body = cython.cast("stf_body", cython.cast("uintptr_t", cython.cast(cython.ulonglong, body)))
+                position += 1
+            loop.queues[i].last = position
+            loop.queues[i].state = LOOP_OVER
+
+    def __init__(self, queues, table, held):
+        self.size = len(table)
+        self.held = held
+        if not cython.compiled:
+            import array
+
+            self.table = array.array("q", table)
+            self.steps = [step for queue in queues for step in queue]
+            numbers = iter(range(len(self.steps)))
+            self.queues = [[next(numbers) for _ in queue] for queue in queues]
+            self.launches = self.rounds = 0
+            self.count = len(self.steps)
+            self.clock, self.measures = [0] * self.count, False
+
+    def __dealloc__(self):
+        if cython.compiled:
+            free(self.table)
+            free(self.loop.steps)
+            free(self.loop.waits)
+            free(self.loop.done)
+            free(self.loop.queues)
+            free(self.clock)
+
+    def get(self, slot):
+        """Return what is in a slot of the table."""
+        return self.table[slot]
+
+    def put(self, slot, value):
+        """Put a number, or the bits of one, into a slot of the table; no launch may be open."""
+        self.table[slot] = value
+        return 0
+
+    def open(self):
+        """Begin a launch; return its number, by which others `help`. The last one is over."""
+        if cython.compiled:
+            return stf_open(cython.address(self.loop))
+        self.launches += 1
+        return self.launches
+
+    def lead(self, rounds=1, flag=0):
+        """Run the steps so many times, as long as the byte at the address `flag` is true after each, if it is given.
+
+        Returns
+        -------
+        int
+            The number of the step whose body failed first, in the order of the queues; -1 if none did. All steps that
+            have not begun then are left out.
+        """
+        if cython.compiled:
+            failed: cython.longlong
+            most: cython.longlong = rounds
+            look = cython.cast("uint8_t*", cython.cast("uintptr_t", cython.cast(cython.longlong, flag)))
+            with cython.nogil:
+                failed = stf_lead(cython.address(self.loop), most, look)
+            return failed - 1
+        from stf._drivers.plain_loops import lead
+
+        return lead(self, rounds, flag)
+
+    def help(self, launch):
+        """Take part in a launch that may be over, until there is nothing to do."""
+        if cython.compiled:
+            number: cython.longlong = launch
+            with cython.nogil:
+                stf_help(cython.address(self.loop), number)
+        return 0
+
+    def rounds_run(self):
+        """Return how many rounds the last launch has run."""
+        return self.loop.rounds if cython.compiled else self.rounds
+
+    def measure(self, wanted):
+        """Measure how long each step takes from now on, or do not."""
+        if cython.compiled:
+            self.loop.times = self.clock if wanted else cython.NULL
+        else:
+            self.measures = wanted
+        return 0
+
+    def times(self):
+        """Return how long each step took at least where it was measured, in ns, in the order of the queues."""
+        return [self.clock[step] for step in range(self.count)]
+
+
+if not cython.compiled:
+    del Loop.__cinit__, Loop.__dealloc__
+
+
+class Loops:
+    """The role of a driver whose workers run loops: what `_drivers.roles.Loops` declares."""
+
+    def make(self, queues, table, held):
+        """Return a `Loop`."""
+        return Loop(queues, table, held)

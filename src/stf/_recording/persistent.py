@@ -1,0 +1,553 @@
+"""Loops: a recording whose bodies are all compiled code, run by the driver's workers without Python.
+
+A launch that is played costs an event, a queue and a call of Python for each task, which is 2 to 16 µs. Here it costs
+one body on the host, which runs planned queues of steps (`_drivers.loops`)::
+
+    recording ──flattened──▶ steps ──planned, checked──▶ queues, a table of arguments ──each launch──▶ run
+                  │ a task has no native body: `reasons` say which, and it is played
+
+What is nested is flattened into the same steps: graphs in graphs, and repetitions of few steps. A launch with other
+numbers, or other data, writes the slots of the table that depend on these before it runs. The table belongs to one
+launch at a time. Launches with other data may run beside each other, so each takes an idle loop, or makes one.
+
+It is one body to the engine: ordered, skipped and failed as one. Compiled bodies can raise; then what is left is left
+out, and the body is called once more, as it is when it is played, for its error. What somebody watches (observers,
+``STF_VALIDATE``, hostile orders) is played.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from stf._port.native import NativeBody, NativeCall, NotNativeError, NotThisTimeError, copies
+from stf._recording import segments
+from stf._recording.graph_calls import LoopCall
+from stf._recording.playback import Binding
+from stf._recording.schedules import WAKE_NS, check, planned, with_waits
+
+log = logging.getLogger("stf")
+MOST_REASONS = 8  # that are looked for
+runs_before = 1  # launches of a recording that are played before it is a loop, unless its user asked for that
+LEAST = 16  # nodes that become a loop, in a recording with others
+UNROLLED = 4096  # steps of a repetition inside of a recording
+LONG_NS = 40_000.0  # of a step that may be cut in pieces of half of that
+COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
+MEASURED = range(2, 5)  # the launches of a loop that are measured: the first one finds nothing in the caches
+ROUNDS = 256  # that are run before somebody looks whether the context was cancelled
+NOTHING: tuple[Any, ...] = ()
+
+
+class Part(NamedTuple):
+    """What a node does that may vary: a body, how its values come from those of the launch, and its steps."""
+
+    body: Any
+    binding: Any
+    learn: Any
+    calls: list[tuple[int, NativeCall]]  # with the first slot of each
+
+
+class Varying(NamedTuple):
+    """A word that depends on a parameter, whose values come from those of a launch by `binding`; and its slots."""
+
+    parameter: Any
+    binding: Any
+    packed: Callable[[Any], int]
+    slots: list[int]
+
+
+class Steps:
+    """The steps of a recording, for `planned` and for a loop."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.needs: list[list[int]] = []
+        self.costs: list[float] = []
+        self.accesses: list[Sequence[tuple[int, bool]]] = []
+        self.bodies: list[tuple[Any, int]] = []  # function and first slot
+        self.table: list[int] = []
+        self.parts: list[Part] = []
+        self.owners: list[int] = []  # of each step: its part; -1 for none
+        self.moves: list[tuple[int, Any]] = []  # slots with addresses in the memory of replicas
+        self.reasons: list[str] = []
+
+    def add(self, program: Any, before: list[int], binding: Any) -> list[int]:
+        """Add the nodes of a program after some steps; return the steps after which it is done."""
+        ends: list[list[int]] = []
+        followed = set()
+        for number in range(program.count):
+            operations: Any = program.content_of(number)[1]
+            needs = program.needs_of(number)
+            followed.update(needs)
+            last = list(dict.fromkeys([end for need in needs for end in ends[need]])) if needs else before
+            for operation in operations:
+                try:
+                    last = self.add_operation(operation[0], operation[1], last, binding)
+                except NotNativeError as error:
+                    self.refuse(operation, str(error))
+            ends.append(last)
+            if len(self.reasons) >= MOST_REASONS:
+                break
+        found = [end for number, node in enumerate(ends) if number not in followed for end in node]
+        return list(dict.fromkeys(found or before))
+
+    def refuse(self, operation: Any, reason: str) -> None:
+        """Note why a node has no native body."""
+        body: Any = operation[1][0] if operation[1] else None
+        label = f"task {body.label} ({body.site}) " if operation[0] == "call" and hasattr(body, "label") else ""
+        self.reasons.append(f"{label}{reason}")
+
+    def add_operation(self, name: str, what: Sequence[Any], before: list[int], binding: Any) -> list[int]:
+        """Add one operation of a node after some steps; return the steps after which it is done."""
+        if name == "keep":
+            return before
+        if name == "copy":
+            target, source = of_real(what[0]), of_real(what[1])
+            accesses = [(id(target), True), (id(source), False)]
+            return self.add_body(copies(target, source, COPY_NS), None, binding, accesses, before, (target, source))
+        if name == "call":
+            body = what[0]
+            if not hasattr(body, "native"):
+                raise NotNativeError("it calls Python on the host")
+            native = body.native(self.workers)
+            must_have_slots(body.varying()[0], native)
+            accesses = [(id(of_real(source[1])), bool(source[2])) for source in body.varying()[1]]
+            return self.add_body(native, body, binding, accesses, before)
+        if name == "run":
+            return self.add_nested(what, before, binding)
+        raise NotNativeError(f"it has what is for a GPU ({name})")
+
+    def add_nested(self, what: Sequence[Any], before: list[int], binding: Any) -> list[int]:
+        """Add what is nested."""
+        routine, given, outcome = what[0], what[1], what[2]
+        inner = binding if given is None else Binding(given, binding)
+        if outcome is not None:
+            raise NotNativeError(f"it has {routine.description}, which says itself how it went")
+        if hasattr(routine, "program"):
+            return self.joined(self.add(routine.program, before, inner))
+        body: Any = getattr(routine, "body", None)
+        count = getattr(routine, "count", None)
+        if count is None or not hasattr(body, "program") or count * body.program.count > UNROLLED:
+            raise NotNativeError(f"it has {routine.description} in it, which the host drives")
+        for _ in range(count):
+            if not self.reasons:
+                before = self.joined(self.add(body.program, before, inner))
+        return before
+
+    def add_body(
+        self,
+        native: NativeBody,
+        body: Any,
+        binding: Any,
+        accesses: Sequence[tuple[int, bool]],
+        before: list[int],
+        replicas: Sequence[Any] = (),
+    ) -> list[int]:
+        """Add the steps of a body; `replicas` are the memory of a copy."""
+        part = Part(body, binding, native.learn, [])
+        self.parts.append(part)
+        for stage in native.stages:
+            found = []
+            for call in stage:
+                slot = len(self.table)
+                self.table += call.slots
+                part.calls.append((slot, call))
+                self.moves += [
+                    (slot + address.slot, replicas[address.argument]) for address in call.addresses if replicas
+                ]
+                found.append(self.add_step(before, native.cost_ns, accesses, (call.body, slot), len(self.parts) - 1))
+            before = self.joined(found)
+        if body is not None:
+            self.note_moves(part)
+        return before
+
+    def note_moves(self, part: Part) -> None:
+        """Note which slots have addresses of the arrays of a body."""
+        replica_of = {source[0]: of_real(source[1]) for source in part.body.varying()[1]}
+        for slot, call in part.calls:
+            for address in call.addresses:
+                if address.argument in replica_of:
+                    self.moves.append((slot + address.slot, replica_of[address.argument]))
+
+    def joined(self, steps: list[int]) -> list[int]:
+        """Return one step in place of several that are to be waited for."""
+        if len(steps) <= 1:
+            return steps
+        return [self.add_step(steps, 1.0, NOTHING, (None, 0), -1)]
+
+    def add_step(self, needs: list[int], cost: float, accesses: Any, body: Any, owner: int) -> int:
+        self.needs.append(list(needs))
+        self.costs.append(cost)
+        self.accesses.append(accesses)
+        self.bodies.append(body)
+        self.owners.append(owner)
+        return len(self.needs) - 1
+
+
+class Plan:
+    """The queues of a recording, and a loop that runs them."""
+
+    def __init__(self, steps: Steps, role: Any) -> None:
+        order = planned(steps.needs, steps.costs, steps.workers)
+        queues = with_waits(steps.needs, order)
+        check(steps.needs, steps.accesses, queues)
+        self.steps = steps
+        self.count = len(queues)
+        self.order = [step for queue in order for step in queue]
+        self.waits = sum(len(step.waits) for queue in queues for step in queue)
+        kept = [call.step for part in steps.parts for _, call in part.calls if call.step is not None]
+        given = [[(*steps.bodies[step.number], step.waits, step.done) for step in queue] for queue in queues]
+        self.loop = role.make(given, steps.table, (kept, steps))
+        self.runs = 0
+        self.helper = Helper(self.loop)
+        self.last: Any = None  # what its table was written for last
+        self.is_moved = False
+        self.numbers = numbers_of(steps.parts)
+        self.called = [part for part in steps.parts if part.body is not None and has_step(part)]
+
+    def learn(self) -> float:
+        """Plan by the times that were measured from now on, and let bodies know theirs; return all together, in ns."""
+        took = [0.0] * len(self.steps.parts)
+        times = self.loop.times()
+        for step, time_ns in zip(self.order, times, strict=True):
+            self.steps.costs[step] = float(time_ns)
+            if self.steps.owners[step] >= 0:
+                took[self.steps.owners[step]] += time_ns
+        for part, time_ns in zip(self.steps.parts, took, strict=True):
+            if part.learn is not None:
+                part.learn(time_ns)
+        return float(sum(times))
+
+    def has_long_step(self) -> bool:
+        """Return whether a step takes so long that the body may be cut in more pieces."""
+        return max(self.steps.costs) > LONG_NS
+
+    def words(self, values: Any) -> list[int]:
+        """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
+        return [
+            number.packed(number.parameter.value_in(values if number.binding is None else number.binding(values)))
+            for number in self.numbers
+        ]
+
+    def suits(self, rebinding: Any) -> bool:
+        """Return whether other data are aligned as the recorded ones are, for which bodies were compiled."""
+        if rebinding is None:
+            return True
+        replicas = {id(replica): replica for _, replica in self.steps.moves}.values()
+        return not any(
+            (rebinding.replica_for(replica).address - replica.address) % max(replica.layout.itemsize, 1)
+            for replica in replicas
+        )
+
+    def prepare(self, words: list[int], values: Any, rebinding: Any, variables: Any) -> None:
+        """Write what of the table depends on a launch, by who has these context variables; no other one uses it."""
+        put = self.loop.put
+        moves = rebinding is not None or self.is_moved
+        if words != self.last:
+            for number, word in zip(self.numbers, words, strict=True):
+                for slot in number.slots:
+                    put(slot, word)
+            self.last = words
+        if moves:
+            for slot, replica in self.steps.moves:
+                other = replica if rebinding is None else rebinding.replica_for(replica)
+                put(slot, self.steps.table[slot] - replica.address + other.address)
+            self.is_moved = rebinding is not None
+        for part in self.called:
+            varies = moves or any(hasattr(type(value), "value_in") for value in part.body.varying()[0])
+            given = None
+            if varies:
+                given = part.body.arguments_in(values if part.binding is None else part.binding(values), rebinding)
+            for _, call in part.calls:
+                if call.step is not None:
+                    call.step.variables = variables
+                    call.step.args = given if varies else call.step.args
+
+
+class Loops:
+    """The loops of one recording: idle ones, and why there are none; which is told where the user asked for them."""
+
+    def __init__(self, is_asked: bool = True) -> None:
+        self.is_asked = is_asked
+        self.runs_left = 0 if is_asked else runs_before  # that are played first
+        self.reasons: list[str] = []
+        self.idle: list[Plan] = []
+        self.first: Plan | None = None
+        self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
+        self.pieces: list[LoopPiece] = []
+        self.is_planned = False  # by times that were measured
+
+    def may_be_later(self) -> bool:
+        """Return whether to ask again, or to say why there are none."""
+        return self.is_asked or not self.reasons or self.outline is None
+
+    def made(self, thing: Any, port: Any, known: Steps | None = None) -> Plan | None:
+        """Return a new loop, perhaps of steps that are known, which no other one uses any more; None if there is none.
+
+        Whatever the reason is, what is played does the same.
+        """
+        steps = Steps(min(port.max_workers(), usable_cores())) if known is None else known
+        try:
+            if known is None:
+                thing.add_steps(steps)
+            self.reasons = steps.reasons or ([] if steps.needs else ["there is nothing to do"])
+            return None if self.reasons else Plan(steps, port.loops)
+        except Exception as error:  # of a compiler, or a schedule that is refused
+            log.info("%s is no persistent loop: %r", thing.description, error)
+            self.reasons = [str(error) or type(error).__name__]
+            return None
+
+    def take(self, thing: Any, port: Any) -> Plan | None:
+        """Return an idle loop, or a new one; None if there is none."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self.made(thing, port)
+
+    def give(self, plan: Plan, thing: Any, port: Any) -> None:
+        """Keep a loop for further launches, or a better one, once it was measured."""
+        if plan.runs == MEASURED[-1] and not self.is_planned:
+            took_ns = plan.learn()
+            if plan.steps.workers > 1 and (plan.count > 1 or took_ns > 2 * WAKE_NS):
+                self.is_planned = True
+                better = self.made(thing, port, None if plan.has_long_step() else plan.steps)
+                if better is not None:
+                    better.runs = MEASURED.stop
+                    better.is_moved = plan.is_moved  # steps of Python have the data of the last launch
+                    self.first, self.idle = better, []
+                    plan = better
+        self.idle.append(plan)
+
+    def describe(self) -> list[str]:
+        """Return what to tell of it, in lines."""
+        found = []
+        if self.first is not None and not self.reasons:
+            steps, queues = len(self.first.order), self.first.count
+            found.append(f"a persistent loop: {steps} steps, {queues} queues, {self.first.waits} waits")
+        if self.pieces:
+            nodes = sum(piece.program.count for piece in self.pieces)
+            found.append(f"{len(self.pieces)} persistent loops of {nodes} nodes, and others that are played")
+        if self.is_asked:
+            found += [f"no persistent loop: {reason}" for reason in dict.fromkeys(self.reasons)]
+        return found
+
+
+class LoopPiece:
+    """Nodes of a recording that are a loop, between others that are played."""
+
+    def __init__(self, around: Any, program: Any) -> None:
+        self.description = f"a piece of {around.description}"
+        self.program = program
+        self.parts: list[Any] = []
+        self.graph = None
+        self.loops = Loops(around.loops.is_asked)
+
+    def run(self, frame: Any) -> None:
+        """Do it after what is on the slot."""
+        if launch(frame, self) is None:
+            frame.play(self.program)
+
+    def add_steps(self, steps: Steps) -> None:
+        """Add what it does to the steps of a loop."""
+        steps.add(self.program, [], None)
+
+    def rounds(self) -> tuple[int, int]:
+        """Return that the steps are run once."""
+        return 1, 0
+
+
+class Run:
+    """One launch of a loop, as a worker does it."""
+
+    def __init__(self, loops: Loops, thing: Any, frame: Any, words: tuple[Plan, list[int]], rounds_done: int) -> None:
+        self.loops, self.thing, self.words = loops, thing, words
+        self.engine, self.port = frame.engine, frame.port
+        self.values, self.rebinding = frame.values, frame.launch.rebinding
+        self.rounds = rounds_done  # that were run
+        self.limit, self.flag = thing.rounds()
+
+    def __call__(self, variables: Any) -> Any:
+        """Run it, for who has these context variables, or None.
+
+        Returns the body that failed, with its values; True if the context was cancelled; or None.
+        """
+        plan = self.loops.take(self.thing, self.port)
+        assert plan is not None
+        known, words = self.words  # of the parameters, for the loop that was there when it was submitted
+        words = words if plan is known else plan.words(self.values)
+        plan.prepare(words, self.values, self.rebinding, variables)
+        plan.runs += 1
+        plan.loop.measure(plan.runs in MEASURED)
+        limit, flag = self.limit, self.flag
+        failed = -1
+        while failed < 0 and self.rounds < limit:
+            if self.engine.cancelled is not None:
+                return True
+            wanted = min(limit - self.rounds, ROUNDS)
+            plan.helper.launch = plan.loop.open()
+            plan.helper.ask(self.port, plan.count - 1)
+            failed = plan.loop.lead(wanted, flag)
+            done = plan.loop.rounds_run()
+            self.rounds += done
+            if done < wanted or (flag and not is_true(flag)):
+                break
+        self.loops.give(plan, self.thing, self.port)
+        if failed < 0:
+            return None
+        part = plan.steps.parts[plan.steps.owners[plan.order[failed]]]
+        return part.body, self.values if part.binding is None else part.binding(self.values)
+
+
+class Helper:
+    """What an idle worker calls to help with a loop, whichever launch of it runs then."""
+
+    def __init__(self, loop: Any) -> None:
+        self.loop = loop
+        self.launch = 0
+        self.asked: list[None] = []  # one for each worker that has not come
+
+    def __call__(self) -> None:
+        self.asked.pop()
+        self.loop.help(self.launch)
+
+    def ask(self, port: Any, wanted: int) -> None:
+        """Let so many idle workers help; those that were asked before, and have not come, will."""
+        missing = wanted - len(self.asked)
+        if missing > 0:
+            self.asked += [None] * missing
+            port.share(self, missing)
+
+
+def launch(frame: Any, thing: Any, rounds_done: int = 0) -> Run | None:
+    """Launch a recording, or a routine, as a loop; return its run, or None if it is to be played.
+
+    Of a routine that runs its steps again and again, so many rounds were done before.
+    """
+    loops = thing.loops
+    if loops is None or loops.reasons:
+        return None
+    port = frame.port
+    if port.loops is None:
+        loops.reasons = ["its place has no loops of compiled bodies"]
+    if not may_be_loop(frame):
+        return None
+    plan = loops.first
+    if plan is None:
+        plan = loops.first = loops.made(thing, port)
+        if plan is None:
+            return None
+        loops.idle.append(plan)  # perhaps beside that of another thread
+    try:
+        words = plan.words(frame.values)
+    except NotThisTimeError:
+        return None
+    if not plan.suits(frame.launch.rebinding):
+        return None
+    run = Run(loops, thing, frame, (plan, words), rounds_done)
+    frame.put_loop(LoopCall(frame.launch, run))
+    loops.runs_left = 0
+    return run
+
+
+def loops_by_default(engine: Any) -> Loops | None:
+    """Return the loops of a recording whose user asks for nothing; None where there are none."""
+    return None if engine.root.loops is None else Loops(False)
+
+
+def outline_for(frame: Any, recording: Any) -> Any:
+    """Return the program of a recording with loops in the place of long runs of compiled bodies; None if it has none.
+
+    It is that of a recording that is no loop as a whole.
+    """
+    loops = recording.loops
+    if not loops.reasons or not may_be_loop(frame):
+        return None
+    if loops.outline is None:
+        found: Any = (None, [])
+        hosts = hosts_in(recording.program, frame.port.max_workers())
+        if recording.program.count - len(hosts) >= LEAST:
+            found = segments.loops_in(
+                recording, hosts, frame.task.where, LEAST, lambda program: LoopPiece(recording, program)
+            )
+        loops.outline = found[0] if found[1] else False
+        loops.pieces = found[1]
+    return loops.outline or None
+
+
+def hosts_in(program: Any, workers: int) -> set[int]:
+    """Return the nodes of a program that are no steps of a loop; all, if few may be."""
+    found = set()
+    likely = (number for number in range(program.count) if is_likely(program.content_of(number)[1]))
+    if len(list(itertools.islice(likely, LEAST))) < LEAST:
+        return set(range(program.count))
+    for number in range(program.count):
+        operations: Any = program.content_of(number)[1]
+        steps = Steps(workers)
+        try:
+            for name, what in operations:
+                steps.add_operation(name, what, [], None)
+        except NotNativeError:
+            found.add(number)
+        if steps.reasons:
+            found.add(number)
+    return found
+
+
+def is_likely(operations: Any) -> bool:
+    """Return whether a node may be steps of a loop; a look that takes less than to make them."""
+    return all(
+        name != "call" or (hasattr(what[0], "may_be_native") and what[0].may_be_native()) for name, what in operations
+    )
+
+
+def may_be_loop(frame: Any) -> bool:
+    """Return whether launches may be loops here, and nobody watches each task."""
+    engine = frame.engine
+    return frame.port.loops is not None and not frame.unread and engine.observer is None and not engine.watches
+
+
+def must_have_slots(arguments: Sequence[Any], native: NativeBody) -> None:
+    """Raise NotNativeError unless each step of a body gets all parameters among its arguments anew in each launch."""
+    wanted = {position for position, value in enumerate(arguments) if hasattr(type(value), "value_in")}
+    for call in itertools.chain.from_iterable(native.stages):
+        if call.step is None and not wanted <= {number.argument for number in call.numbers}:
+            raise NotNativeError("takes a parameter that is no number")
+
+
+def numbers_of(parts: list[Part]) -> list[Varying]:
+    """Return what of the slots depends on parameters."""
+    found: dict[tuple[int, ...], Varying] = {}
+    for part in parts:
+        arguments = NOTHING if part.body is None else part.body.varying()[0]
+        for slot, call in part.calls:
+            for number in call.numbers:
+                value = arguments[number.argument]
+                if hasattr(type(value), "value_in"):
+                    key = id(value), id(part.binding), id(number.packed)
+                    known = found.setdefault(key, Varying(value, part.binding, number.packed, []))
+                    known.slots.append(slot + number.slot)
+    return list(found.values())
+
+
+def usable_cores() -> int:
+    """Return how many threads of this process run at a time: more would look in vain whether a step is done."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_true(flag: int) -> bool:
+    """Return whether the byte at an address is true."""
+    return bool(ctypes.c_uint8.from_address(flag).value)
+
+
+def has_step(part: Part) -> bool:
+    """Return whether some of it is called with the GIL."""
+    return any(call.step is not None for _, call in part.calls)
+
+
+def of_real(replica: Any) -> Any:
+    """Return a replica that is no shadow."""
+    return replica if replica.real is None else replica.real

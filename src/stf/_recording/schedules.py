@@ -1,0 +1,200 @@
+"""Schedules: which worker does which steps of a loop, in which order, and what each waits for.
+
+`planned` chooses: steps that much depends on come first (ranks by one pass backwards), each where it would end first.
+A step waits for those before it in other queues only: of each queue for the last one, and for none that its queue has
+waited for already. `checked` does not trust that. It runs the queues in thought, with a vector clock for each: how far
+it knows the others to be. So it finds a step that is missing or there twice, queues that wait for each other for ever,
+and two steps that must be in order and are not. A schedule is checked before its first launch, and tests give it wrong
+ones (`tests/properties/test_schedules.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+HOP_NS = 200.0  # what it takes until another core sees that a step is done
+WAKE_NS = 15_000.0  # until a worker that is idle helps
+LINE = 64  # bytes of a line of the cache
+
+
+class Step(NamedTuple):
+    """A step in a queue: its number, the bytes that it waits for, and its own byte; -1 if nobody waits for it."""
+
+    number: int
+    waits: tuple[int, ...]
+    done: int
+
+
+class ScheduleError(RuntimeError):
+    """Raised for queues that would not do what a recording says: a fault of stf."""
+
+
+def planned(needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int) -> list[list[int]]:
+    """Return the steps of each queue, for up to so many workers.
+
+    Parameters
+    ----------
+    needs : sequence of sequence of int
+        The steps that each comes after, which have smaller numbers.
+    costs : sequence of float
+        About how long each takes, in ns.
+    """
+    count = len(needs)
+    if workers <= 1 or count <= 1 or sum(costs) < 2 * WAKE_NS:
+        return [list(range(count))] if count else []
+    queues, span = spread(needs, costs, workers)
+    if span + WAKE_NS > 0.9 * sum(costs):
+        return [list(range(count))]
+    return [queue for queue in queues if queue]
+
+
+def spread(needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int) -> tuple[list[list[int]], float]:
+    """Return the steps of so many queues, and when the last step ends, in ns."""
+    count = len(needs)
+    ranks = [0.0] * count
+    for step in reversed(range(count)):
+        ranks[step] += max(costs[step], 1.0)
+        for need in needs[step]:
+            ranks[need] = max(ranks[need], ranks[step])
+    queues: list[list[int]] = [[] for _ in range(workers)]
+    free, ends, place = [0.0] * workers, [0.0] * count, [0] * count
+    for step in sorted(range(count), key=lambda step: -ranks[step]):
+        first = min(range(workers), key=free.__getitem__)
+        best, best_end = -1, 0.0
+        for worker in dict.fromkeys([*[place[need] for need in needs[step]], first]):
+            start = free[worker]
+            for need in needs[step]:
+                start = max(start, ends[need] if place[need] == worker else ends[need] + HOP_NS)
+            end = start + max(costs[step], 1.0)
+            if best < 0 or end < best_end:
+                best, best_end = worker, end
+        queues[best].append(step)
+        free[best] = ends[step] = best_end
+        place[step] = best
+    return queues, max(free)
+
+
+def with_waits(needs: Sequence[Sequence[int]], queues: Sequence[Sequence[int]]) -> list[list[Step]]:
+    """Return the steps of each queue with what they wait for; the bytes of a queue lie in lines of their own."""
+    place, position = placed(len(needs), queues)
+    waits: dict[int, list[int]] = {}
+    for number, queue in enumerate(queues):
+        seen = [-1] * len(queues)  # of each queue, how far this one has waited for it
+        for step in queue:
+            last: dict[int, int] = {}
+            for need in needs[step]:
+                if place[need] != number and position[need] > last.get(place[need], seen[place[need]]):
+                    last[place[need]] = position[need]
+            for other, at in last.items():
+                seen[other] = at
+            waits[step] = [queues[other][at] for other, at in last.items()]
+    awaited = {step for found in waits.values() for step in found}
+    bytes_of: dict[int, int] = {}
+    first = 0
+    for queue in queues:
+        mine = [step for step in queue if step in awaited]
+        bytes_of.update({step: first + at for at, step in enumerate(mine)})
+        first += -(-len(mine) // LINE) * LINE
+    return [
+        [Step(step, tuple([bytes_of[other] for other in waits[step]]), bytes_of.get(step, -1)) for step in queue]
+        for queue in queues
+    ]
+
+
+def placed(count: int, queues: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    """Return the queue of each step, and where it is in that; -1 for steps that are in none."""
+    place, position = [-1] * count, [-1] * count
+    for number, queue in enumerate(queues):
+        for at, step in enumerate(queue):
+            place[step], position[step] = number, at
+    return place, position
+
+
+def check(
+    needs: Sequence[Sequence[int]], accesses: Sequence[Sequence[tuple[int, bool]]], queues: list[list[Step]]
+) -> None:
+    """Raise ScheduleError unless queues do all steps once, in the order that these need, and end.
+
+    Parameters
+    ----------
+    needs : sequence of sequence of int
+        The steps that each comes after.
+    accesses : sequence of sequence of (int, bool)
+        The memory that each step uses, and whether it writes there: of two steps that use the same, and one of which
+        writes, the one with the smaller number must be first; but for steps that write it beside each other, which
+        have the same `accesses` object.
+    """
+    count = len(needs)
+    place, position = placed_once(count, queues)
+    clocks = clocks_of(count, queues)
+
+    def must_follow(step: int, before: int) -> None:
+        at = clocks[step][place[before]] if place[before] != place[step] else position[step] - 1
+        if at < position[before]:
+            raise ScheduleError(f"step {step} does not come after step {before}")
+
+    for step in range(count):
+        for need in needs[step]:
+            must_follow(step, need)
+    known: dict[int, Uses] = {}
+    for step in range(count):
+        for memory, writes in accesses[step]:
+            uses = known.setdefault(memory, Uses())
+            if writes and not (uses.writers and accesses[uses.writers[0]] is accesses[step]):
+                uses.before, uses.writers, uses.readers = [*uses.writers, *uses.readers], [], []
+            for before in uses.before if writes else uses.writers:
+                must_follow(step, before)
+            (uses.writers if writes else uses.readers).append(step)
+
+
+class Uses:
+    """The steps that wrote some memory last, beside each other, those that come `before` them, and those that read."""
+
+    def __init__(self) -> None:
+        self.before: list[int] = []
+        self.writers: list[int] = []
+        self.readers: list[int] = []
+
+
+def placed_once(count: int, queues: list[list[Step]]) -> tuple[list[int], list[int]]:
+    """Return the queue of each step and where it is in that; ScheduleError unless each is there once."""
+    numbers = [step.number for queue in queues for step in queue]
+    if sorted(numbers) != list(range(count)):
+        raise ScheduleError("a step is missing, or is there twice")
+    done = [step.done for queue in queues for step in queue if step.done >= 0]
+    if len(set(done)) != len(done):
+        raise ScheduleError("two steps have one byte")
+    return placed(count, [[step.number for step in queue] for queue in queues])
+
+
+def clocks_of(count: int, queues: list[list[Step]]) -> list[list[int]]:
+    """Return of each step how far every queue is, at least, when it begins; ScheduleError if one never does."""
+    owner = {step.done: (number, at) for number, queue in enumerate(queues) for at, step in enumerate(queue)}
+    clocks: list[list[int]] = [[] for _ in range(count)]
+    now = [[-1] * len(queues) for _ in queues]
+    at = [0] * len(queues)
+    moved = True
+    while moved:
+        moved = False
+        for number, queue in enumerate(queues):
+            while at[number] < len(queue):
+                step = queue[at[number]]
+                before = [owner.get(byte, (-1, 0)) for byte in step.waits]
+                if any(other < 0 for other, _ in before):
+                    raise ScheduleError(f"step {step.number} waits for a byte that nobody sets")
+                if any(at[other] <= position for other, position in before):
+                    break
+                clock = now[number]
+                for other, position in before:
+                    theirs = clocks[queues[other][position].number]
+                    clock = [max(pair) for pair in zip(clock, theirs, strict=True)]
+                    clock[other] = max(clock[other], position)
+                clocks[step.number] = clock
+                now[number] = [*clock]
+                now[number][number] = at[number]
+                at[number] += 1
+                moved = True
+    if any(position < len(queue) for position, queue in zip(at, queues, strict=True)):
+        raise ScheduleError("queues wait for each other for ever")
+    return clocks

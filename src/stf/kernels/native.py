@@ -1,0 +1,193 @@
+"""Compiled loops as steps: a function that takes its arguments from a table, and calls the loop.
+
+Numba compiles a loop to ``int32 loop(result *, error **, arguments…)``, with each array as seven or more of these.
+A step is called with the address of its slots. So there is a *thunk* between both, which loads the arguments from the
+slots and calls the loop, whose address is in the first slot. So it depends on the types of the arguments alone, and few
+thunks serve all loops. It is made of LLVM's instructions in milliseconds. Numba's own way, a ``cfunc`` around the loop,
+takes 0.1 to 1 s for each loop, and might compile the loop to other code than the one that is played.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stf._port.native import Address, NativeCall, NotNativeError, NotThisTimeError, Number
+
+__all__ = ["native_call"]
+
+NO_RESULT = -2  # what Numba's functions return that return None
+
+thunks: dict[str, int] = {}  # addresses, by the type of the function that is called
+engines: list[Any] = []  # whose code they are
+entries: dict[Any, Entry] = {}  # by loop and what decides the types of its arguments
+
+
+class Entry(NamedTuple):
+    """A loop that is compiled for certain types: its thunk, its address, and what keeps it.
+
+    `word_of` makes the word of each argument, and `words_of` the words; an array has neither.
+    """
+
+    thunk: int
+    target: int
+    kept: Any
+    word_of: list[Callable[[Any], int] | None]
+    words_of: list[Callable[[Any], list[int]] | None]
+
+
+def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int]) -> NativeCall:
+    """Return the step that calls a loop.
+
+    Parameters
+    ----------
+    loop : dispatcher
+        Of Numba's.
+    arguments : tuple
+    positions : sequence of int
+        Where each of them is among the arguments of the task's body; -1 for others.
+
+    Raises
+    ------
+    NotNativeError
+        It takes what cannot be in a table.
+    """
+    key = loop, tuple(map(key_of, arguments))
+    entry = entries.get(key)
+    if entry is None:
+        entry = entries[key] = entry_of(loop, arguments)
+    slots = [entry.target]
+    numbers, addresses = [], []
+    for word_of, words_of, value, position in zip(entry.word_of, entry.words_of, arguments, positions, strict=True):
+        if word_of is not None:
+            if position >= 0:
+                numbers.append(Number(len(slots), position, word_of))
+            slots.append(word_of(value))
+        elif words_of is not None:
+            slots += words_of(value)
+        else:
+            if position >= 0:
+                addresses.append(Address(len(slots) + 4, position))
+            slots += (0, 0, value.size, value.itemsize, value.__array_interface__["data"][0])
+            slots += value.shape
+            slots += value.strides
+    return NativeCall(entry.thunk, slots, tuple(numbers), tuple(addresses))
+
+
+def key_of(value: Any) -> Any:
+    """Return what decides the type of a value in Numba."""
+    kind = type(value)
+    if kind is int:
+        return kind, -(1 << 63) <= value < 1 << 63
+    if kind is np.ndarray:
+        return value.dtype, value.ndim, value.flags.num
+    if isinstance(value, tuple):
+        return kind, *map(key_of, value)
+    return value if callable(value) else kind
+
+
+def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
+    """Return a loop, compiled for arguments like these; NotNativeError if one of them cannot be in a table."""
+    import numba
+    from numba import types
+    from numba.core.compiler_lock import global_compiler_lock
+
+    kinds = tuple(map(numba.typeof, arguments))
+    loop.compile(kinds)
+    made = loop.overloads[kinds]
+    function = made.target_context.call_conv.get_function_type(made.fndesc.restype, made.fndesc.argtypes)
+    target = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    if not target:
+        raise NotNativeError("is compiled to code that has no address")
+    text = str(function)
+    with global_compiler_lock:  # which a fork waits for: see `forks`
+        if text not in thunks:
+            thunks[text] = thunk_for(function)
+    word_of: list[Any] = []
+    words_of: list[Any] = []
+    for kind, value in zip(kinds, arguments, strict=True):
+        is_number = isinstance(kind, (types.Integer, types.Float, types.Boolean))
+        word_of.append(packing(kind, value.__class__) if is_number else None)
+        words_of.append(None if is_number or isinstance(kind, types.Array) else words_for(kind))
+    return Entry(thunks[text], target, made, word_of, words_of)
+
+
+def thunk_for(function: Any) -> int:
+    """Return the address of a thunk that calls functions of a type of LLVM's."""
+    import llvmlite.binding as llvm
+    from llvmlite import ir
+
+    word, code = ir.IntType(64), ir.IntType(32)
+    module = ir.Module("stf_thunk")
+    module.triple = llvm.get_process_triple()
+    name = f"stf_thunk_{len(engines)}"
+    thunk = ir.Function(module, ir.FunctionType(code, [word.as_pointer()]), name)
+    build = ir.IRBuilder(thunk.append_basic_block())
+    slots = thunk.args[0]
+    given = []
+    for kind in function.args[:2]:  # where a result and an error go
+        room = build.alloca(kind.pointee)
+        build.store(ir.Constant(kind.pointee, None), room)
+        given.append(room)
+    for number, kind in enumerate(function.args[2:], 1):
+        slot = build.gep(slots, [ir.Constant(word, number)])
+        given.append(build.load(build.bitcast(slot, kind.as_pointer())))
+    target = build.inttoptr(build.load(slots), function.as_pointer())
+    status = build.call(target, given)
+    plain = build.icmp_signed("==", status, ir.Constant(code, NO_RESULT))
+    build.ret(build.select(plain, ir.Constant(code, 0), status))
+    machine = llvm.Target.from_triple(module.triple).create_target_machine(opt=2, jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), machine)
+    engine.finalize_object()
+    engines.append(engine)
+    return int(engine.get_function_address(name))
+
+
+def words_for(kind: Any) -> Callable[[Any], list[int]]:
+    """Return what makes the words of a value of a type of Numba's that is neither a number nor an array."""
+    from numba import types
+
+    if isinstance(kind, types.Complex):
+        half = types.float32 if kind == types.complex64 else types.float64
+        return lambda value: [packed_float(half, value.real), packed_float(half, value.imag)]
+    if isinstance(kind, types.Dispatcher):
+        return lambda value: [0]
+    if isinstance(kind, (types.Integer, types.Float, types.Boolean)):
+        return lambda value: [packing(kind, value.__class__)(value)]
+    if isinstance(kind, (types.UniTuple, types.Tuple, types.NamedTuple, types.NamedUniTuple)):
+        inner = [words_for(item) for item in kind.types]
+        return lambda value: [word for make, item in zip(inner, value, strict=True) for word in make(item)]
+    raise NotNativeError(f"takes a value of type {kind}")
+
+
+@functools.lru_cache(maxsize=256)
+def packing(kind: Any, wanted: Any) -> Callable[[Any], int]:
+    """Return what makes a slot of a number of a type of Numba's, which has this type of Python's or NumPy's."""
+    from numba import types
+
+    is_float = isinstance(kind, types.Float)
+    limit = 1 << 63 if wanted is int else 1 << 64
+
+    def packed(value: Any) -> int:
+        if type(value) is not wanted:  # with which the loop would be compiled anew
+            raise NotThisTimeError
+        if is_float:
+            return packed_float(kind, value)
+        number: int = int(value)
+        if not -(1 << 63) <= number < limit:
+            raise NotThisTimeError
+        return number if number < 1 << 63 else number - (1 << 64)
+
+    return packed
+
+
+def packed_float(kind: Any, value: Any) -> int:
+    """Return the bits of a floating-point number."""
+    packed = (
+        struct.pack("<d", value) if kind.bitwidth == 64 else np.dtype(f"<f{kind.bitwidth // 8}").type(value).tobytes()
+    )
+    return int.from_bytes(packed, "little", signed=len(packed) == 8)
