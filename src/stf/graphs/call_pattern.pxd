@@ -18,8 +18,6 @@ cpdef enum:  # by what a value is known again
     OBJECT = 3
     EQUAL = 4
     CONTEXT = 5
-    ITEMS = 6
-    TABLE = 7
 
 
 cdef class Path:
@@ -56,5 +54,3 @@ cdef class ReplayCore:
 cdef object again(CallPattern like, dict values)
 cdef bint is_like(object value, int kind, object known) except -1
 cdef bint is_like_content(object cell, int kind, object known) except -1
-cdef bint has_items(object value, int kind, tuple known) except -1
-cdef list pairs_of(dict table)

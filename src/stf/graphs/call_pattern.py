@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import types
 import weakref
 
 import cython
@@ -17,9 +16,7 @@ from stf.values.containers import is_container
 from stf.values.params import is_of_parameters
 
 settings: dict = config.__dict__
-FIXED = (np.dtype, enum.Enum, type, types.MethodType)  # the same object is the same value
-MOST_ITEMS, MOST_DEPTH = 4096, 8  # of containers that are known by their items; of larger ones, all is looked at
-CONTAINERS = (SEVERAL, ITEMS, TABLE)  # of the kinds by which a value is known: what may change in place
+FIXED = (np.dtype, enum.Enum, type)
 MISSING = object()  # what a name is that leads nowhere
 
 
@@ -91,8 +88,8 @@ class CallEntry:
 class CallPattern:
     """What the positional arguments of a call must be, and what its function closes over.
 
-    That is data; their context; numbers that are parameters; other values: the same objects, or equal numbers and
-    strings; and lists, tuples and dicts of such values, in each other.
+    That is data, or lists of data; their context; numbers that are parameters; and other values: the same objects, or
+    equal numbers and strings.
     """
 
     def __init__(self, entry, context, values, numbers, cells):
@@ -219,27 +216,7 @@ def is_like(value, kind, known):
             if not isinstance(part, DataHandle) or cython.cast(DataHandle, part).core is not core:
                 return False
         return True
-    if kind in (ITEMS, TABLE):
-        return has_items(value, kind, known)
     return value is known or (kind == EQUAL and is_same(value, known))
-
-
-def has_items(value, kind, known):
-    """Return whether a container holds what `items_pattern` marked."""
-    i: cython.Py_ssize_t = 0
-    if type(value) is not known[0]:
-        return False
-    marks: list = known[1]
-    if len(value) * (2 if kind == TABLE else 1) != len(marks):
-        return False
-    for part in pairs_of(value) if kind == TABLE else value:
-        if i >= len(marks):  # another thread has added to it
-            return False
-        mark: tuple = marks[i]
-        if not is_like(part, mark[0], mark[1]):
-            return False
-        i += 1
-    return i == len(marks)
 
 
 def is_unchanging(value):
@@ -249,48 +226,14 @@ def is_unchanging(value):
     return is_same(value, value) or isinstance(value, FIXED)
 
 
-def pairs_of(table):
-    """Return the keys and values of a dict, in its order."""
-    found: list = []
-    for pair in table.items():
-        found += pair
-    return found
-
-
-def items_pattern(value, depth):
-    """By what a list, a tuple or a dict is known again: its type, the patterns of its items, and how many are in it."""
-    if depth >= MOST_DEPTH or len(value) > MOST_ITEMS:  # such as a list that holds itself
-        return None
-    kind = TABLE if type(value) is dict else ITEMS
-    marks: list = []
-    count: cython.Py_ssize_t = 0
-    for part in pairs_of(value) if kind == TABLE else value:
-        mark = pattern_of(part, depth + 1)
-        if mark is None:
-            return None
-        marks.append(mark)
-        count += mark[1][2] if mark[0] == ITEMS or mark[0] == TABLE else 1
-        if count > MOST_ITEMS:
-            return None
-    return kind, (type(value), marks, count)
-
-
-def pattern_of(value, depth=0):
-    """By what a value is known again, (kind, known); None if only a look at all of it tells.
-
-    `depth` is in how many containers it is.
-    """
+def pattern_of(value):
+    """By what a value is known again, (kind, known); None if only a look at all of it tells."""
     if isinstance(value, DataHandle):
         return DATA, value.core
-    if depth and isinstance(value, ContextCore):  # which the pattern would keep alive
-        return None
     if isinstance(value, (list, tuple)):
         if all([isinstance(part, DataHandle) for part in value]):
             return SEVERAL, (type(value), [part.core for part in value])
-        if is_unchanging(value):
-            return OBJECT, value
-    if type(value) in (list, tuple, dict):  # which have nothing beside their items
-        return items_pattern(value, depth)
+        return (OBJECT, value) if is_unchanging(value) else None
     if is_same(value, value):
         return EQUAL, value
     if isinstance(value, FIXED):

@@ -3,11 +3,11 @@ from typing import Any
 
 from stf.graphs.task_graph import TaskGraph
 
-CONTAINERS: tuple[int, ...]
 CONTEXT: int
 MISSING: object
 NUMBER: int
 OBJECT: int
+SEVERAL: int
 
 class Path:
     attributes: tuple[str, ...]
@@ -43,4 +43,4 @@ class ReplayCore:
     _latest: CallPattern | None
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
-def pattern_of(value: Any, depth: int = 0) -> tuple[int, Any] | None: ...
+def pattern_of(value: Any) -> tuple[int, Any] | None: ...

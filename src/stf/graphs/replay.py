@@ -19,10 +19,10 @@ from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import recording_diff, returned_data
 from stf.graphs.call_pattern import (
-    CONTAINERS,
     CONTEXT,
     NUMBER,
     OBJECT,
+    SEVERAL,
     CallEntry,
     CallPattern,
     Path,
@@ -308,7 +308,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 values.append((*mark, name))
             elif is_param:
                 numbers[name] = value
-            elif mark[0] in CONTAINERS:  # a default that may change in place
+            elif mark[0] == SEVERAL:  # a default that may change in place
                 return
         cells = []
         for variable in self._variables(arguments):
