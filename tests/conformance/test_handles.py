@@ -133,6 +133,21 @@ def test_cancelling_bodies_that_have_not_begun(ctx, lX, lY):
 
 
 @pytest.mark.at_once("it cancels bodies that are on their way")
+def test_a_launch_is_not_cancelled(ctx, lX, lY):
+    """It runs after the body that it waits for, and says so."""
+    gate = threading.Event()
+    with ctx.task_graph() as graph:
+        increment.on(HOST)(lX)
+    graph.launch().result()
+    waiting_body(gate)(lX)
+    launch = graph.launch()
+    assert not launch.cancel() and not launch.cancelled()
+    gate.set()
+    assert launch.result() is None and not launch.cancelled()
+    assert ctx.wait(lX)[0] == 3
+
+
+@pytest.mark.at_once("it cancels bodies that are on their way")
 def test_who_waits_for_a_cancelled_task_hears_at_once(ctx, lX):
     """Though the task before it still runs; its data come in order."""
     gate, called = threading.Event(), []

@@ -9,7 +9,7 @@ from stf._recording.playback cimport make_frame
 from stf._recording.recordings cimport Routine, Use
 from stf._engine.versions cimport Version
 from stf._engine.engine cimport Engine
-from stf._engine.task cimport OPEN, TaskCore
+from stf._engine.task cimport BEGUN, OPEN, TaskCore
 from stf._support.context_variables cimport variables_here
 from stf._support.sync cimport PyThread_get_thread_ident
 

@@ -205,6 +205,7 @@ def submit_begun(engine: Engine, task: TaskCore, routine, needs, values, rebindi
     """Do a launch that has what it needs, and say where its data are valid then."""
     i: cython.Py_ssize_t
     uses, late = needs.uses, needs.late
+    task.fate = BEGUN  # it cannot be called off
     if engine.scope.records:
         has_outcome: cython.bint = late and engine.scope.runs_once  # a gathering scope may have opened it just now
         port: RecordingPort = engine.port
