@@ -298,7 +298,9 @@ def test_data_are_completed_when_bodies_have_submitted(ctx, late):
     late.submit(x)
     add(y, 1)
     found = list(stf.as_completed([x, y], timeout=60))
-    assert found[1] is x and x.ready()
+    assert x.ready() and sorted(map(id, found)) == sorted(map(id, [x, y]))
+    if ctx.engine.gathering is None:  # else both may be done with the graph that has the body
+        assert found[1] is x
     np.testing.assert_array_equal(x.numpy(), 1)
 
 
