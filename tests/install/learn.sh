@@ -14,7 +14,7 @@ import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))
 print(*project["build-system"]["requires"], *project["project"]["dependencies"], sep="\n")
 END
-  "$python" -m pip --disable-pip-version-check -q install -r build/requirements.txt
+  "$python" -m pip --disable-pip-version-check -q install -r build/requirements.txt pytest # which the programs import
 fi
 rm -rf build/profile
 STF_COMPILE=always STF_PROFILE=record "$python" setup.py -q build_ext --inplace --force
