@@ -12,9 +12,10 @@ if [ $# -gt 1 ]; then
   "$python" - > build/requirements.txt << 'END'
 import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))
-print(*project["build-system"]["requires"], *project["project"]["dependencies"], sep="\n")
+own = project["project"]
+print(*project["build-system"]["requires"], *own["dependencies"], *own["optional-dependencies"]["test"], sep="\n")
 END
-  "$python" -m pip --disable-pip-version-check -q install -r build/requirements.txt pytest # which the programs import
+  "$python" -m pip --disable-pip-version-check -q install -r build/requirements.txt
 fi
 rm -rf build/profile
 STF_COMPILE=always STF_PROFILE=record "$python" setup.py -q build_ext --inplace --force
