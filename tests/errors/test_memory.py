@@ -618,3 +618,13 @@ def test_data_that_could_not_be_filled_are_filled_later(limited):
             add(lY)
     add(lY)
     assert lY.numpy().tolist() == [2.0] * N and lX.numpy().tolist() == [1.0] * N
+
+
+def test_a_fill_that_finds_no_memory_is_counted_for_nothing():
+    with stf.context(devices="cpu:2", memory_limit=1000) as ctx:
+        large, small = ctx.logical_data_empty(1000), ctx.logical_data_empty(10)
+        with pytest.raises(stf.OutOfMemoryError):
+            ctx.fill(large, 1.0)
+        assert ctx.statistics().total_tasks == 0
+        ctx.fill(small, 1.0)
+        assert ctx.statistics().tasks == {"task": 0, "fill": 1}

@@ -31,6 +31,7 @@ cdef class Engine(EngineState):
     cdef Version admit(self, TaskCore task)
     cdef Version claim(self, TaskCore task, Access use)
     cdef int unclaim(self, TaskCore task, int count) except -1
+    cdef bint collect(self, TaskCore task) except -1
     cdef int provide_all(self, TaskCore task) except -1
 
 cdef bint is_missing(TaskCore task, Access use, Replica replica) except -1

@@ -460,6 +460,37 @@ class Engine(EngineState):
 
     def start(self, task):
         """Collect what to wait for, open the slot and provide the replicas."""
+        missing: cython.bint = self.collect(task)
+        waits = self.waits
+        task.id = self.next_task + 1
+        self.port.priority = task.priority
+        kind: cython.int = IN_ORDER if task.keeps_order else COMPUTE
+        task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else kind)
+        self.next_task += 1
+        if task.kind != "task" and not task.is_single_launch:
+            self.kinds.add(task.kind, 1)  # at once: other threads may look while memory is provided
+        if self.observer is not None:
+            task.add_predecessors(waits)
+        if missing:
+            self.provide_all(task)
+        task.state = OPEN
+        task.thread = PyThread_get_thread_ident()
+        self.list_open(task)
+        if task.choice is not None and not self.scope.records and self.place(task.where).enqueues:
+            task.choice.begins(self.port.stream_number(task.slot))
+        if self.next_uses is not None and not self.scope.records:
+            self.next_uses.begun(task)
+        if task.is_single_launch:
+            self.withdrawn += 1  # its tasks were counted, and told, when they were recorded
+            return 0
+        cython.cast(Pool, self.coherency.pools[task.where]).tasks += 1
+        if self.observer is not None:
+            self.observer.task(task)
+            task.predecessors = None  # a list less for the cyclic collector, while its body waits
+        return 0
+
+    def collect(self, task):
+        """Note what a task waits for, and the replicas that it finds; return whether some are missing."""
         i: cython.int
         missing: cython.bint = False
         affine: cython.int = self.place(task.where).memory
@@ -510,34 +541,9 @@ class Engine(EngineState):
                 replica.pins += 1
                 waits.update(replica.ready)
                 replicas[i] = replica
-        task.id = self.next_task + 1
         self.port.rewrites = rewrites
         self.port.rewritten = rewritten
-        self.port.priority = task.priority
-        kind: cython.int = IN_ORDER if task.keeps_order else COMPUTE
-        task.slot = self.port.begin(task.where, waits, HOST if task.blocks_caller and self.root.captured else kind)
-        self.next_task += 1
-        if task.kind != "task" and not task.is_single_launch:
-            self.kinds.add(task.kind, 1)  # at once: other threads may look while memory is provided
-        if self.observer is not None:
-            task.add_predecessors(waits)
-        if missing:
-            self.provide_all(task)
-        task.state = OPEN
-        task.thread = PyThread_get_thread_ident()
-        self.list_open(task)
-        if task.choice is not None and not self.scope.records and self.place(task.where).enqueues:
-            task.choice.begins(self.port.stream_number(task.slot))
-        if self.next_uses is not None and not self.scope.records:
-            self.next_uses.begun(task)
-        if task.is_single_launch:
-            self.withdrawn += 1  # its tasks were counted, and told, when they were recorded
-            return 0
-        cython.cast(Pool, self.coherency.pools[task.where]).tasks += 1
-        if self.observer is not None:
-            self.observer.task(task)
-            task.predecessors = None  # a list less for the cyclic collector, while its body waits
-        return 0
+        return missing
 
     def provide_all(self, task):
         """Give every access that lacks one a replica: allocations, copies, partials."""
@@ -566,12 +572,16 @@ class Engine(EngineState):
     def cancel(self, task: TaskCore):
         """Return a task that could not start: its claims go back; return the event of what it already caused."""
         event = 0
-        if task.state == OPEN:
+        was_open: cython.bint = task.state == OPEN
+        if was_open:
             task.state = NEW
             self.unlist_open(task)
             self.uncount(task)
         if task.slot >= 0:
-            self.withdrawn += 1
+            if not (was_open and task.is_single_launch):  # which is counted already
+                self.withdrawn += 1
+            if task.kind != "task" and not task.is_single_launch:
+                self.kinds.add(task.kind, -1)
             event = self.port.abort(task.slot)
             task.slot = -1
         if task.replicas is not None:

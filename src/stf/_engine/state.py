@@ -147,8 +147,6 @@ class EngineState:
             return
         pool: Pool = self.coherency.pools[task.where]
         pool.tasks -= 1
-        if task.kind != "task":
-            self.kinds.add(task.kind, -1)
         if self.observer is not None:
             self.observer.withdrawn(task.id)
 

@@ -58,7 +58,7 @@ class Memory:
 
     @property
     def is_capsule(self):
-        """Whether it is held by a capsule of DLPack's."""
+        """True where a capsule of DLPack's holds it."""
         return type(self.owner).__name__ in ("PyCapsule", "Exported")
 
 

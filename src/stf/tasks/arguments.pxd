@@ -24,3 +24,6 @@ cdef int refuse_registered(list parameters, list values, TaskCore task) except -
 cdef object check_context(object context, object core)
 cdef tuple with_further(tuple before, Parameter parameter, object values)
 cdef list flattened(list values)
+cdef object without_mode(object name, Parameter parameter, object value)
+cdef int check_variadic(object name, list parameters, list kinds, list values) except -1
+cdef int check_access(object name, Parameter parameter, object access, object op) except -1

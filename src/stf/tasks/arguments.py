@@ -109,6 +109,43 @@ def flattened(values):
     return found
 
 
+def without_mode(name, parameter: Parameter, value):
+    """Return the error for data of task `name` where nobody says how they are used."""
+    return TypeError(
+        f"parameter '{parameter.name}' of task '{name}' has no access mode, got {value!r}; {remedy_for(value)}"
+    )
+
+
+def check_variadic(name, parameters, kinds, values):
+    """Raise TypeError for data among the arguments of ``*args`` or ``**kwargs`` that have no access mode."""
+    i: cython.int
+    for i in range(len(values)):
+        parameter: Parameter = parameters[i]
+        if parameter.mode == 0 and not parameter.takes_data and kinds[i][1] in ("*", "**"):
+            for item in values[i].values() if kinds[i][1] == "**" else values[i]:
+                if not is_plain(item):
+                    raise without_mode(name, parameter, item)
+    return 0
+
+
+def check_access(name, parameter: Parameter, access, op):
+    """Raise TypeError unless an access that was passed is what the parameter's annotation says, if it has one."""
+    if parameter.takes_any:
+        return 0
+    if access.mode != parameter.mode:
+        less = access.mode & ~parameter.mode
+        raise TypeError(
+            f"parameter '{parameter.name}' of task '{name}' is opened for {'less' if less else 'more'} than "
+            f"the access passed: {access!r}; pass the logical data, or change the annotation"
+        )
+    if op is not parameter.op:
+        raise TypeError(
+            f"parameter '{parameter.name}' of task '{name}' accumulates with {parameter.op!r}, and the "
+            f"access passed with {op!r}; pass the logical data, or change the annotation"
+        )
+    return 0
+
+
 def not_data(name, parameter, value):
     """Return the error for an argument of task `name` that is no data, nor a container of them."""
     takes = f"parameter '{parameter.name}' of task '{name}' takes logical data"

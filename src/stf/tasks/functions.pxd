@@ -9,7 +9,7 @@ from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
 from stf.tasks.late_arrays cimport ResultSlot, access_when_known, has_open, is_of_numpy, late_array, must_bind_late
-from stf.tasks.arguments cimport Parameter, check_context, check_elements, check_params, flattened, gives_accesses, is_plain, refuse_registered, with_further
+from stf.tasks.arguments cimport Parameter, check_access, check_context, check_elements, check_params, check_variadic, flattened, gives_accesses, is_plain, refuse_registered, with_further, without_mode
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
@@ -109,13 +109,12 @@ cdef class TaskFunction:
     cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
     cdef int go_on(self, Task task, object fn, list values, dict shapes, bint was_held) except -1
+    cdef Body body_of(self, Task task, object fn, list values, list late, list argument_sources)
     cdef TaskFunction for_accesses(self, list values)
     cdef object with_globals(self, object fn)
     cdef tuple accesses_of(self, list values)
     cdef dict walk(self, Task task, list values)
     cdef tuple add_flat(self, list accesses, Parameter parameter, object value)
-    cdef int check_variadic(self, list values) except -1
-    cdef object without_mode(self, Parameter parameter, object value)
     cdef list put_arrays(self, Task task, list values, dict shapes, list argument_sources)
     cdef object container(self, Task task, int first, int position, tuple shape, object lib, list argument_sources)
     cdef int run_plainly(self, Engine engine, Task task, object fn, list values) except -1

@@ -17,7 +17,7 @@ from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
 from stf.tasks import capsules, draws
-from stf.tasks.arguments import not_data, refuse_container, remedy_for
+from stf.tasks.arguments import not_data, refuse_container
 from stf.tasks.closures import check_globals
 from stf.tasks.late_arrays import settle_open
 from stf.tasks.lent import data_lent, lend
@@ -231,7 +231,7 @@ class TaskFunction:
         if self.draws:
             draws.count(self.parameters, values)
         if self.kinds is not None and not self.trails_data:
-            self.check_variadic(values)
+            check_variadic(self.symbol, self.parameters, self.kinds, values)
         if self.has_elements:
             check_elements(self.parameters, values, self.symbol)
         after = task.accesses  # of what it comes after, which none of its arguments is
@@ -284,22 +284,7 @@ class TaskFunction:
             argument_sources = None if once or not engine.scope.records else []
             late = self.put_arrays(task, values, shapes, argument_sources)
             if late is not None or self.kinds_of_all is not None or not runs_plainly(task, values):
-                argument_sources = None if self.takes_task else argument_sources
-                made = values[self.given] if self.makes == 1 else None
-                is_slot: cython.bint = type(made) is ResultSlot
-                is_flat: cython.bint = self.trails_data and late is None and argument_sources is None
-                in_place: cython.bint = (
-                    self.writes is not None and not is_flat and late is None and self.results is None
-                )
-                written, kinds = None if is_slot or in_place else self.written(values), self.kinds_of_all
-                if is_flat:
-                    values, kinds = flattened(values), None
-                if self.results is None or engine.scope.records or self.results.takes_out:
-                    body = make_body(task, fn, values, written, kinds, late, argument_sources, self.owes)
-                else:
-                    body = make_body(task, fn, first_of(values, self.given), written, self.kinds, late, None, self.owes)
-                body.results, body.made = self.results, made if is_slot else None
-                body.writes = self.writes if in_place else None
+                body = self.body_of(task, fn, values, late, None if self.takes_task else argument_sources)
                 self.keep(values)  # the body has a tuple of them
         except TaskFailedError as error:
             take_back(task)
@@ -312,6 +297,24 @@ class TaskFunction:
         else:
             submit(task, body)
         return 0
+
+    def body_of(self, task, fn, values, late, argument_sources):
+        """Return the body of a task that is more than a call."""
+        engine = cython.cast("Engine", task.engine)
+        made = values[self.given] if self.makes == 1 else None
+        is_slot: cython.bint = type(made) is ResultSlot
+        is_flat: cython.bint = self.trails_data and late is None and argument_sources is None
+        in_place: cython.bint = late is None and self.results is None and self.writes is not None and not is_flat
+        written = None if is_slot or in_place else self.written(values)
+        if self.results is not None and not (engine.scope.records or self.results.takes_out):
+            body = make_body(task, fn, first_of(values, self.given), written, self.kinds, late, None, self.owes)
+        elif is_flat:
+            body = make_body(task, fn, flattened(values), written, None, late, None, self.owes)
+        else:
+            body = make_body(task, fn, values, written, self.kinds_of_all, late, argument_sources, self.owes)
+        body.results, body.made = self.results, made if is_slot else None
+        body.writes = self.writes if in_place else None
+        return body
 
     def with_globals(self, fn):
         """`fn`, which is the function or a copy of it, with numbers and strings of its module as they are now."""
@@ -355,20 +358,9 @@ class TaskFunction:
                             shapes = {}
                         shapes[i] = shape
             elif not (parameter.takes_data or is_plain(value)):
-                raise self.without_mode(parameter, value)
+                raise without_mode(self.symbol, parameter, value)
         task.accesses = tuple(accesses)
         return shapes
-
-    def check_variadic(self, values):
-        """Raise TypeError for data among the arguments of ``*args`` or ``**kwargs`` that have no access mode."""
-        i: cython.int
-        for i in range(len(values)):
-            parameter: Parameter = self.parameters[i]
-            if parameter.mode == 0 and not parameter.takes_data and self.kinds[i][1] in ("*", "**"):
-                for item in values[i].values() if self.kinds[i][1] == "**" else values[i]:
-                    if not is_plain(item):
-                        raise self.without_mode(parameter, item)
-        return 0
 
     def for_accesses(self, values):
         """The same function, whose parameters without an annotation are used as the accesses among arguments say."""
@@ -389,13 +381,6 @@ class TaskFunction:
             function.look_for_lost_results()
             self.by_modes[modes] = function
         return function
-
-    def without_mode(self, parameter: Parameter, value):
-        """Return the error for data where nobody says how they are used."""
-        return TypeError(
-            f"parameter '{parameter.name}' of task '{self.symbol}' has no access mode, got {value!r}; "
-            f"{remedy_for(value)}"
-        )
 
     def without_data(self):
         """Return the error for a call from which nobody can tell the context."""
@@ -534,7 +519,7 @@ class TaskFunction:
 
     def add(self, accesses: list, parameter, value):
         if parameter.takes_any:
-            raise self.without_mode(parameter, value)
+            raise without_mode(self.symbol, parameter, value)
         if parameter.mode == ACCUMULATE:
             accesses.append(accumulate_access(value, parameter.op))
         else:
@@ -562,7 +547,7 @@ class TaskFunction:
             self.add(accesses, parameter, value)
             return None
         if isinstance(value, Access):
-            self.check_access(parameter, value, value.op)
+            check_access(self.symbol, parameter, value, value.op)
             accesses.append(value)
             return None
         if hasattr(value, "expand_mode"):
@@ -570,7 +555,7 @@ class TaskFunction:
             accesses.extend(parts)
             return ("parts", len(parts), value.rebuild)
         if hasattr(value, "expand"):
-            self.check_access(parameter, value, None)
+            check_access(self.symbol, parameter, value, None)
             accesses.extend(value.expand())
             return ("parts", len(value.parts), value.rebuild)
         container = split(value)
@@ -583,25 +568,8 @@ class TaskFunction:
             return ("plain", None, None)
         raise not_data(self.symbol, parameter, value)
 
-    def check_access(self, parameter, access, op):
-        """Raise TypeError unless an access that was passed is what the parameter's annotation says, if it has one."""
-        if parameter.takes_any:
-            return 0
-        if access.mode != parameter.mode:
-            less = access.mode & ~parameter.mode
-            raise TypeError(
-                f"parameter '{parameter.name}' of task '{self.symbol}' is opened for {'less' if less else 'more'} than "
-                f"the access passed: {access!r}; pass the logical data, or change the annotation"
-            )
-        if op is not parameter.op:
-            raise TypeError(
-                f"parameter '{parameter.name}' of task '{self.symbol}' accumulates with {parameter.op!r}, and the "
-                f"access passed with {op!r}; pass the logical data, or change the annotation"
-            )
-        return 0
-
     def add_field(self, accesses: list, parameter, value):
-        """Return a dataclass may mix data and plain values."""
+        """Return the shape of a field of a dataclass, which may mix data and plain values."""
         if isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
             return self.add_container(accesses, parameter, value)
         if is_container(value) and next(data_in([value]), None) is not None:
@@ -666,11 +634,7 @@ class TaskFunction:
         self.given, self.makes = len(parameters), 0
         self.kinds_of_all = self.kinds
         if self.results is not None:
-            kind = "out" if self.results.takes_out else "result"
-            parameters += [Parameter(f"result {i}", kind, WRITE) for i in range(len(self.results.parts))]
-            self.kinds_of_all = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
-            self.likes, self.returns_one = self.results.likes(parameters), self.results.kind == "one"
-            self.makes = len(self.results.parts)
+            self.add_results(parameters, kinds)
         self.accessed = sum(mine.mode != 0 for mine in parameters)
         self.has_elements = any(mine.element is not None for mine in parameters)
         named = {mine.library for mine in parameters if mine.library is not None}
@@ -681,6 +645,14 @@ class TaskFunction:
         self.alone = [[i] for i in range(len(parameters))]
         self.parameters = parameters
         self.look_for_lost_results()
+
+    def add_results(self, parameters: list, kinds: list):
+        """Add a parameter for each new data that the function returns."""
+        kind = "out" if self.results.takes_out else "result"
+        parameters += [Parameter(f"result {i}", kind, WRITE) for i in range(len(self.results.parts))]
+        self.kinds_of_all = kinds + [(mine.name, mine.kind) for mine in parameters[self.given :]]
+        self.likes, self.returns_one = self.results.likes(parameters), self.results.kind == "one"
+        self.makes = len(self.results.parts)
 
     def look_for_lost_results(self):
         """Raise for what is certain to be lost, and see to what may be when the function runs."""
