@@ -8,16 +8,8 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport stf_call_site_outside
 from stf._support.sync cimport NestingGate
 from stf.interop.known_arrays cimport Memory, cupy_memory, numpy_memory
+from stf.tasks.made_data cimport new_handle
 from stf.tasks.task cimport ContextCore
-
-cdef extern from *:
-    """
-    /* What __new__ of a type makes, without looking for it. */
-    static PyObject *stf_new(PyObject *type, PyObject *nothing) {
-        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
-    }
-    """
-    object stf_new(object kind, tuple nothing)
 
 cdef class RegistryEntry(MemorySpan):
     cdef int take(self, Memory memory) except -1
@@ -43,10 +35,8 @@ cdef class Registry(AddressBook):
 cdef str FOLDER
 cdef dict NOTHING
 cdef dict KNOWN
-cdef tuple NO_ARGUMENTS
 cdef object OF_CUPY
 cdef object OF_NUMPY
-cdef object LOGICAL_DATA
 
 cdef class Registration:
     cdef ContextCore context
@@ -70,7 +60,6 @@ cdef object register(ContextCore context, object obj, object data_place, object 
 cdef RegistryEntry entry_of(Memory memory)
 cdef bint nests(Layout layout) except -1
 cdef bint is_dropping(Data data) except -1
-cdef object new_handle(Data core)
 cdef object known_data(Engine engine, Registry registry, RegistryEntry wanted, object producer)
 cdef object reference_to(object handle)
 cdef int place_of(object context, Engine engine, Memory memory, object data_place) except -1

@@ -23,7 +23,6 @@ from stf.data import sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
 from stf.data.filling import prefetch
-from stf.data.logical_data import LogicalData
 from stf.data.protection import Protected, may_be_writeable_again, protected
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
@@ -38,9 +37,7 @@ SWEPT = 64  # at most so many are forgotten per registration
 NOTHING: dict = {}
 OF_CUPY: object = describe_cupy
 OF_NUMPY: object = describe_numpy
-LOGICAL_DATA: object = LogicalData
 KNOWN: dict = describers
-NO_ARGUMENTS: tuple = ()
 EMPTY = 64  # the address of an array without elements, for those that have none
 
 
@@ -672,13 +669,6 @@ def handle_of(engine: Engine, data: Data):
         return handle
     finally:
         engine.gate.leave()
-
-
-def new_handle(core):
-    """Return what the user holds of a data."""
-    handle: DataHandle = stf_new(LOGICAL_DATA, NO_ARGUMENTS) if cython.compiled else LogicalData.__new__(LogicalData)
-    handle.core = core
-    return handle
 
 
 def place_of(context, engine: Engine, memory, data_place):
