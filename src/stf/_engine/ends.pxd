@@ -6,7 +6,7 @@ from stf._engine.task cimport OPEN, TaskCore
 from stf._port.events cimport EventSet
 
 cpdef int abandon_open_tasks(EngineState engine) except -1
-cdef int retire_everything(EngineState engine) except -1
+cpdef int retire_everything(EngineState engine) except -1
 cpdef int pause_for(EngineState engine, EventSet pending) except -1
 cpdef int open_outcomes(EngineState engine, EventSet pending) except -1
 cdef int wait_for_all(EngineState engine) except -1

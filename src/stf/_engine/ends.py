@@ -28,7 +28,12 @@ def abandon_open_tasks(engine: EngineState):
 
 
 def retire_all(engine: EngineState):
-    """Write everything home that can be, free everything; for a context that ends, so the gate is all it enters."""
+    """Write everything home that can be, free everything."""
+    return complete(engine, retire_everything)
+
+
+def complete(engine: EngineState, action):
+    """Do an action of a context that ends, and again while it pauses; the gate is all that it enters."""
     retries = 0
     while True:
         thread_turns.await_others(engine)
@@ -37,7 +42,7 @@ def retire_all(engine: EngineState):
         engine.gate.enter()
         engine.coherency.pauses = retries
         try:
-            return retire_everything(engine)
+            return action(engine)
         except Pause as pause:
             events = pause.events
         finally:

@@ -9,28 +9,13 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine import claims, ends, host_waits, parts, reductions, retiring, room
-from stf._engine.host_waits import Pause
+from stf._engine import claims, ends, host_waits, parts, reductions, retiring
 from stf.errors import UninitializedDataError
 
 
 def hand_over(engine: Engine, place, pointer):
     """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
-    retries = 0
-    while True:
-        ends.abandon_open_tasks(engine)
-        engine.gate.enter()
-        engine.coherency.pauses = retries
-        try:
-            owners = retire_everything(engine)
-            break
-        except Pause as pause:
-            events = pause.events
-        finally:
-            engine.coherency.pauses = 0
-            engine.gate.leave()
-        room.wait_outside(engine, events, retries)
-        retries += 1
+    owners = ends.complete(engine, retire_everything)
     signal_stream(engine, place, device_tails(engine), pointer, owners)
 
 
