@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +18,7 @@ from stf._recording import persistent, schedules
 pytest.importorskip("numba")
 
 WORKERS = 3
+MANY = 5_000_000  # iterations that take seconds
 
 
 @pytest.fixture(autouse=True)
@@ -854,3 +858,30 @@ def test_a_launch_with_other_data_leaves_nothing_behind(turn: int, monkeypatch: 
                 g.launch()
                 assert np.array_equal(bins.numpy(), [1, 5, 9])
         assert np.all(other.numpy() == -1)
+
+
+def test_a_loop_ends_when_its_wait_is_interrupted(ctx: Any, by_default: list[Any]) -> None:
+    """Its data are the user's again: Ctrl-C in a notebook leaves the context open."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        pytest.skip("SIGINT has another handler")
+    count = np.zeros(1)
+    x, s = ctx.logical_data(count), ctx.logical_data(np.array(0.0))
+
+    def interrupt() -> None:
+        while count[0] < 1000:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt), ctx.while_loop(s < 1, max_iterations=MANY):
+
+        @ctx.parallel_for((1,), x.rw())
+        def add(_, x):
+            x[0] += 1
+
+    thread.join()
+    assert "While" in by_default
+    assert x.accept().numpy()[0] < MANY
+    ctx.fill(x, 5.0)
+    assert x.numpy()[0] == 5.0
