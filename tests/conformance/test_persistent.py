@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import stf
+from stf._port.native import CALL, FILL
 from stf._recording import persistent, schedules
+from stf.data.native_steps import native_fill
 
 pytest.importorskip("numba")
 
@@ -885,3 +887,30 @@ def test_a_loop_ends_when_its_wait_is_interrupted(ctx: Any, by_default: list[Any
     assert x.accept().numpy()[0] < MANY
     ctx.fill(x, 5.0)
     assert x.numpy()[0] == 5.0
+
+
+def test_what_a_loop_cannot_take_is_said(ctx: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    g = ctx.task_graph(backend="persistent")
+    n = g.param("n", 2**63 + 2048)
+    with g:
+
+        @ctx.parallel_for(x.shape, x.write(), args=(n,), name="large")
+        def put(i, x, n):
+            x[i] = n
+
+    g.launch()
+    assert np.all(x.numpy() == 2.0**63 + 2048)
+    g.launch(n=3)
+    assert np.all(x.numpy() == 3)
+    assert "task 'large'" in g.explain()
+    assert "takes an integer of more than 63 bits" in g.explain()
+
+
+def test_arrays_that_are_not_aligned_are_filled_by_numpy() -> None:
+    """The C of fills may use instructions that need aligned addresses."""
+    room = np.zeros(5 * 8, np.uint8)
+    for start, body in ((0, FILL), (3, CALL)):
+        array = room[start : start + 32].view(np.float64)
+        ((call,),) = native_fill(print, (array, 1.0)).stages
+        assert call.body == body
