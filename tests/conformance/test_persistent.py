@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +13,14 @@ import numpy as np
 import pytest
 
 import stf
+from stf._port.native import CALL, FILL
 from stf._recording import persistent, schedules
+from stf.data.native_steps import native_fill
 
 pytest.importorskip("numba")
 
 WORKERS = 3
+MANY = 5_000_000  # iterations that take seconds
 
 
 @pytest.fixture(autouse=True)
@@ -854,3 +860,57 @@ def test_a_launch_with_other_data_leaves_nothing_behind(turn: int, monkeypatch: 
                 g.launch()
                 assert np.array_equal(bins.numpy(), [1, 5, 9])
         assert np.all(other.numpy() == -1)
+
+
+def test_a_loop_ends_when_its_wait_is_interrupted(ctx: Any, by_default: list[Any]) -> None:
+    """Its data are the user's again: Ctrl-C in a notebook leaves the context open."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        pytest.skip("SIGINT has another handler")
+    count = np.zeros(1)
+    x, s = ctx.logical_data(count), ctx.logical_data(np.array(0.0))
+
+    def interrupt() -> None:
+        while count[0] < 1000:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt), ctx.while_loop(s < 1, max_iterations=MANY):
+
+        @ctx.parallel_for((1,), x.rw())
+        def add(_, x):
+            x[0] += 1
+
+    thread.join()
+    assert "While" in by_default
+    assert x.accept().numpy()[0] < MANY
+    ctx.fill(x, 5.0)
+    assert x.numpy()[0] == 5.0
+
+
+def test_what_a_loop_cannot_take_is_said(ctx: Any) -> None:
+    x = ctx.logical_data_zeros(2)
+    g = ctx.task_graph(backend="persistent")
+    n = g.param("n", 2**63 + 2048)
+    with g:
+
+        @ctx.parallel_for(x.shape, x.write(), args=(n,), name="large")
+        def put(i, x, n):
+            x[i] = n
+
+    g.launch()
+    assert np.all(x.numpy() == 2.0**63 + 2048)
+    g.launch(n=3)
+    assert np.all(x.numpy() == 3)
+    assert "task 'large'" in g.explain()
+    assert "takes an integer of more than 63 bits" in g.explain()
+
+
+def test_arrays_that_are_not_aligned_are_filled_by_numpy() -> None:
+    """The C of fills may use instructions that need aligned addresses."""
+    room = np.zeros(5 * 8, np.uint8)
+    for start, body in ((0, FILL), (3, CALL)):
+        array = room[start : start + 32].view(np.float64)
+        ((call,),) = native_fill(print, (array, 1.0)).stages
+        assert call.body == body

@@ -180,7 +180,11 @@ class While(Several):
             if count == self.rounds_first() and self.loops is not None:
                 run = persistent.launch(frame, self, count)
                 if run is not None:
-                    thread_turns.await_bodies(frame.engine, frame.wait)
+                    try:
+                        thread_turns.await_bodies(frame.engine, frame.wait)
+                    except BaseException:  # such as Ctrl-C; the loop may have no other end
+                        run.give_up()
+                        raise
                     return self.report_count(run.rounds)
             self.body.run(frame)
             count += 1

@@ -369,6 +369,11 @@ class Run:
         self.values, self.rebinding = frame.values, frame.launch.rebinding
         self.rounds = rounds_done  # that were run
         self.limit, self.flag = thing.rounds()
+        self.is_given_up = False
+
+    def give_up(self) -> None:
+        """Let no further rounds begin: nobody waits for them any more, and what they write is poisoned."""
+        self.is_given_up = True
 
     def __call__(self, variables: Any) -> Any:
         """Run it, for who has these context variables, or None.
@@ -384,7 +389,7 @@ class Run:
         plan.loop.measure(plan.runs in MEASURED)
         limit, flag = self.limit, self.flag
         failed = -1
-        while failed < 0 and self.rounds < limit:
+        while failed < 0 and self.rounds < limit and not self.is_given_up:
             if self.engine.cancelled is not None:
                 return True
             wanted = min(limit - self.rounds, ROUNDS)

@@ -81,9 +81,9 @@ def native_copy(copy: Any, args: tuple[Any, ...]) -> NativeBody:
 
 
 def is_plain(array: Any) -> bool:
-    """Return whether an array has no gaps, and elements of so many bytes that a step can fill it."""
+    """Return whether an array has no gaps, and elements that a step can fill: of so many bytes, and aligned."""
     whole = array.flags.c_contiguous or array.flags.f_contiguous
-    return bool(whole and array.itemsize in (1, 2, 4, 8, 16) and not array.dtype.hasobject)
+    return bool(whole and array.flags.aligned and array.itemsize in (1, 2, 4, 8, 16) and not array.dtype.hasobject)
 
 
 def address_of(array: Any) -> int:

@@ -96,9 +96,13 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
     from numba import types
     from numba.core.compiler_lock import global_compiler_lock
 
+    if any(type(value) is int and value >= 1 << 63 for value in arguments):  # smaller ones have another type
+        raise NotNativeError("takes an integer of more than 63 bits")
     kinds = tuple(map(numba.typeof, arguments))
     loop.compile(kinds)
-    made = loop.overloads[kinds]
+    made = loop.overloads.get(kinds)
+    if made is None:  # it comes from the disk, with the class of a named tuple that another process had
+        raise NotNativeError("takes a tuple whose class is another one than it was compiled for")
     function = made.target_context.call_conv.get_function_type(made.fndesc.restype, made.fndesc.argtypes)
     target = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     if not target:
