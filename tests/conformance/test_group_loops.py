@@ -323,3 +323,52 @@ def test_a_new_width_compiles_nothing(cpu):
     cpu.launch(par(4, con(2)), x.rw())(turn_round)
     assert len(loops.loops) == known
     assert x.numpy().tolist() == [2, 3, 0, 1, 6, 7, 4, 5]
+
+
+# -- arrays, and what is compiled in ------------------------------------------------------------------------------------
+
+
+LOCAL_ARRAYS = {
+    "its own of the data": ("own = x * 2", "own[0] = i", "own[0]"),
+    "its own of the memory": ("own = mine + 1", "own[0] = i", "own[0]"),
+    "its own of a global one": ("own = -TABLE", "own[0] = i", "own[0]"),
+    "an element of the memory": ("own = max(mine)", "mine[th.rank(1)] = 50", "own"),
+}
+
+
+@pytest.mark.parametrize("made, changed, read", LOCAL_ARRAYS.values(), ids=LOCAL_ARRAYS)
+def test_each_thread_computes_of_arrays_once(cpu, monkeypatch, tmp_path, made, changed, read):
+    lines = ["i = th.rank()", "mine = th.storage(1, np.float64)", "mine[th.rank(1)] = i", "th.sync(1)", made]
+    lines += ["th.sync(1)", changed, "th.sync(1)", f"y[i] = {read}"]
+    text = "import numpy as np\nTABLE = np.arange(4.0)\ndef body(th, x, y, z, s, n):\n    " + "\n    ".join(lines)
+    found = results(cpu, par(2, con(4, mem(32))), body_of(text, tmp_path))
+    assert found[0][:8] == ([3.0] * 4 + [7.0] * 4 if read == "own" else list(range(8)))
+    monkeypatch.setattr(group_tasks, "groups_of", lambda *given: None)
+    assert found == results(cpu, par(2, con(4, mem(32))), body_of(text, tmp_path))
+
+
+def test_a_function_that_returns_another_type_now(cpu, resumed, monkeypatch):
+    x, y = cpu.logical_data(np.arange(4)), cpu.logical_data_zeros(4)
+    for factor in (2, 0.75):
+        monkeypatch.setitem(globals(), "scaled", SCALED[factor])
+        cpu.launch(par(1, con(4)), x.read(), y.write())(scale_and_wait)
+        assert y.numpy().tolist() == [0.0, factor, 2 * factor, 3 * factor]
+    assert not resumed
+
+
+def twice(value):
+    return value * 2
+
+
+def three_quarters(value):
+    return value * 0.75
+
+
+SCALED = {2: twice, 0.75: three_quarters}
+scaled = twice
+
+
+def scale_and_wait(th, x, y):
+    found = scaled(x[th.rank()])
+    th.sync(1)
+    y[th.rank()] = found

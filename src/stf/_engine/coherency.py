@@ -397,14 +397,16 @@ class Coherency:
     def reuse(self, replica: Replica, slot, pool: Pool):
         """Give a replica spare memory, whose last use the slot comes after; False if there is none.
 
-        Memory that is in use still is not taken while more may be spare: the slot would have to wait.
+        Memory that is in use still is not taken while more may be spare: the slot would have to wait. Nor is it where
+        a body is to store its result there, which was queued before and waits for nothing of that.
         """
         nbytes: cython.longlong = replica.layout.nbytes
         index: cython.int = pool.find_spare(nbytes)
         if index < 0:
             return False
         spare: Replica = pool.spare[index]
-        if len(pool.spare) < MOST_SPARE and pool.spare_bytes + nbytes <= pool.most_spare:
+        has_room: cython.bint = len(pool.spare) < MOST_SPARE and pool.spare_bytes + nbytes <= pool.most_spare
+        if has_room or replica.awaits_result:
             for event in spare.ready.tolist():
                 if not self.port.done(event):
                     return False

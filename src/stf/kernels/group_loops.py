@@ -80,6 +80,8 @@ class GroupBody:
         The bytes of the memory of each level, 0 for none.
     numbers : list of str
         Parameters that are arrays with no axes, of which the body gets the number.
+    arrays : set of str
+        Parameters that are arrays in the body.
     is_builtin : callable
         Whether a name means Python's own function in the body.
 
@@ -100,6 +102,7 @@ class GroupBody:
         barriers: frozenset[int],
         memory: list[int],
         numbers: list[str],
+        arrays: set[str],
         is_builtin: Callable[[str], bool],
     ) -> None:
         self.tree = copy.deepcopy(tree)
@@ -111,6 +114,7 @@ class GroupBody:
         self.ranks = {f"{RANK}{level}": level for level in range(self.depth)}
         self.parameters = {arg.arg for arg in self.tree.args.args}
         self.numbers = numbers
+        self.arrays = set(arrays)
         self.body = self.with_own_parameters()
         self.assigned = stored(self.body)
         self.again = self.found_again()
@@ -133,6 +137,7 @@ class GroupBody:
         self.parameters -= set(changed)
         self.given = {known: f"{GIVEN}{known}" for known in changed}
         self.parameters |= set(self.given.values())
+        self.arrays |= {given for known, given in self.given.items() if known in self.arrays}
         return [*[assign(known, name(given)) for known, given in self.given.items()], *self.tree.body]
 
     # -- what is the same for all threads of a group ---------------------------------------------------------------
@@ -149,15 +154,20 @@ class GroupBody:
             if known is None or count[known] > 1 or not isinstance(statement, ast.Assign):
                 continue
             value = statement.value
-            if self.is_memory(value) or self.is_pure(value, lambda other: other in found or other in self.ranks):
+            is_array = self.is_memory(value) or (isinstance(value, ast.Name) and value.id in self.arrays)
+            if is_array or self.is_pure(value, lambda other: other in found or other in self.ranks):
                 found[known] = value
+            if is_array:
+                self.arrays.add(known)
         return found
 
     def is_pure(self, node: ast.AST, suits: Callable[[str], bool]) -> bool:
-        """Return whether an expression computes numbers, of parameters and of names that suit, and sizes of arrays."""
+        """Return whether an expression computes numbers, of parameters and of names that suit, and sizes of arrays.
+
+        It reads no elements of arrays, which change, and makes no array: each thread has its own.
+        """
         if isinstance(node, ast.Name):
-            is_fixed = node.id in self.parameters and node.id not in self.ranks
-            return is_fixed or suits(node.id)
+            return node.id not in self.arrays and self.is_fixed(node.id, suits)
         if isinstance(node, ast.Attribute):
             return node.attr in SIZES and isinstance(node.value, ast.Name) and node.value.id in self.parameters
         if isinstance(node, ast.Subscript):
@@ -166,10 +176,18 @@ class GroupBody:
             return (is_shape or is_item) and self.is_pure(node.value, suits) and self.is_pure(node.slice, suits)
         if isinstance(node, ast.Call):
             is_known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and self.is_builtin(node.func.id)
-            return is_known and not node.keywords and all(self.is_pure(item, suits) for item in node.args)
+            if not is_known or node.keywords:
+                return False
+            if node.func.id == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+                return self.is_fixed(node.args[0].id, suits)
+            return all(self.is_pure(item, suits) for item in node.args)
         if isinstance(node, PLAIN):
             return all(self.is_pure(child, suits) for child in ast.iter_child_nodes(node) if is_expression(child))
         return False
+
+    def is_fixed(self, known: str, suits: Callable[[str], bool]) -> bool:
+        """Return whether a name is a parameter other than a rank, or suits."""
+        return (known in self.parameters and known not in self.ranks) or suits(known)
 
     def is_memory(self, node: ast.AST) -> bool:
         """Return whether an expression is the memory of a group, as `row_of` makes it, or a part of it."""

@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from stf.kernels import loops
-from stf.kernels.captured import Captured
+from stf.kernels.captured import Captured, around_key
 from stf.kernels.group_loops import CannotCutError, GroupBody, dtypes_of, is_builtin, without_barriers
 from stf.kernels.hierarchy import Hierarchy
 from stf.kernels.loop_tasks import LoopTask, compile_now, key_of
@@ -18,7 +18,7 @@ from stf.places.partition import Part
 __all__ = ["grouped_task"]
 
 log = logging.getLogger("stf")
-cuts: dict[Any, types.FunctionType | None] = {}  # by the code of a thread and the types of its arguments
+cuts: dict[Any, types.FunctionType | None] = {}  # by the code of a thread, what it calls, and types
 
 
 def grouped_task(
@@ -28,6 +28,7 @@ def grouped_task(
     arrays: list[Any],
     numbers: list[int],
     last: tuple[list[Any], list[Any], list[Any]],
+    around: Captured,
     where: str,
 ) -> LoopTask | MemoryTask | None:
     """Return what runs the groups of a hierarchy, whose threads wait where all of them do; None for other bodies.
@@ -44,11 +45,13 @@ def grouped_task(
         The arrays that are zero-dimensional, of which a thread gets the number.
     last : tuple of list
         Further arguments with the widths, the memory of each level that has some, and the variables around the body.
+    around : Captured
+        The global variables of the thread's code.
     where : str
         What messages call the body.
     """
     first = min(threads.barriers)
-    fn = groups_of(threads, hierarchy, arrays, numbers, last)
+    fn = groups_of(threads, hierarchy, arrays, numbers, last, around)
     if fn is None:
         return None
     outside = max(first, 1)
@@ -73,11 +76,12 @@ def groups_of(
     arrays: list[Any],
     numbers: list[int],
     last: tuple[list[Any], list[Any], list[Any]],
+    around: Captured,
 ) -> types.FunctionType | None:
     """Return a function that runs groups; None if the body cannot be cut."""
     data = [kind.dtype.type(0) if i in numbers else kind for i, kind in enumerate(arrays)]
     given = [*[0] * len(hierarchy.levels), *data, *last[0], *last[1], *last[2]]
-    key = threads.fn.__code__, tuple(numbers), key_of(given)
+    key = threads.fn.__code__, around_key(around), tuple(numbers), key_of(given)
     known = cuts.get(key)
     if key not in cuts or (known is not None and known.__globals__ is not threads.fn.__globals__):
         try:
@@ -95,8 +99,9 @@ def cut(
     fn, tree = threads.fn, threads.tree
     depth = len(hierarchy.levels)
     named = [tree.args.args[depth + i].arg for i in numbers]
+    arrays = {arg.arg for arg, kind in zip(tree.args.args, arguments, strict=True) if hasattr(kind, "ndim")}
     memory = [nbytes for _, nbytes in rooms_of(hierarchy)]
-    body = GroupBody(tree, threads.barriers, memory, named, lambda known: is_builtin(known, fn))
+    body = GroupBody(tree, threads.barriers, memory, named, arrays, lambda known: is_builtin(known, fn))
     dtypes: dict[str, str] = {}
     if body.crossing:
         thread = defined(without_barriers(tree), fn)

@@ -290,7 +290,7 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
         numbers = [i for i, item in enumerate(items) if is_number(item)]
         types_of_data = [kind.dtype.type(0) if i in numbers else kind for i, kind in enumerate(arrays)]
         others = [*map(default_of, (*signature.extra, *widths))], memory, [*map(default_of, values)]
-        run = grouped_task(threads, hierarchy, part, arrays, numbers, others, where)
+        run = grouped_task(threads, hierarchy, part, arrays, numbers, others, around, where)
         if run is not None:
             return CpuBody(run, signature, widths)
         thread = loops.thread_for(threads.fn, around)
