@@ -32,6 +32,7 @@ graph_cache: int
 algorithm_inline: bool
 conditional_nodes: bool
 host_pool: bool
+reuse_devices: bool
 hostile: int | None
 submit_thread: bool | None
 submit_threads: bool
@@ -134,6 +135,12 @@ SETTINGS: tuple[Setting, ...] = (
         "decide loops and branches on the GPU, in the graph; 0: on the host, for tools that know no conditional nodes",
     ),
     Setting("host_pool", "flag", True, "pool the host's memory for data on GPUs; 0: for tools that know no such pools"),
+    Setting(
+        "reuse_devices",
+        "flag",
+        True,
+        "the streams, threads and memory pools of a context on GPUs are the next one's; 0: given back when it ends",
+    ),
     Setting(
         "hostile",
         "integer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,9 @@ def counts() -> dict[str, Any]:
 
 
 def leaks() -> dict[str, int]:
-    """Return what is alive, less contexts and modules, which programs keep to their end."""
+    """Return what is alive, less contexts and modules, which programs keep to their end; drivers at rest are closed."""
+    if resting := sys.modules.get("stf.devices.kept"):
+        resting.kept.stop()
     kinds = "streams", "events", "allocations", "host_allocations", "registrations", "pools", "dropped"
     kinds += "reservations", "physicals", "mappings"
     return {kind: n for kind, n in counts().items() if n and kind in kinds}

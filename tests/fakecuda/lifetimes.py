@@ -10,12 +10,14 @@ PRELUDE = """
 import gc, os, sys, threading, warnings, weakref
 import numpy as np
 import cupy, stf
+from stf.devices.kept import kept
 
 @stf.task
 def add(x: stf.ReadWrite, n=1):
     x += n
 
 def total(driver):
+    kept.stop()  # drivers at rest
     return sum(driver.leaks())
 """
 

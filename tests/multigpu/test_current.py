@@ -109,3 +109,14 @@ def test_who_ends_the_task_of_a_thread_that_is_gone_stays_on_its_device(ctx):
             thread.start()
             thread.join()
     assert seen == [0] * 5
+
+
+def test_the_first_place_of_a_grid_is_current_in_its_task(ctx):
+    lX = ctx.logical_data(np.zeros(4))
+    for grid in (ctx.devices, stf.exec_place.grid([ctx.devices[1], ctx.devices[0]])):
+        first = grid.places[0].index
+        with ctx.task(grid, lX.rw(on(first))) as t:
+            assert cupy.cuda.Device().id == first
+            t.arrays()[0][...] += 1  # no warning that it lies elsewhere
+    assert cupy.cuda.Device().id == 0
+    assert lX.numpy().tolist() == [2.0] * 4

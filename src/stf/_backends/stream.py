@@ -361,7 +361,7 @@ class StreamBackend(LanePort):
             self.give_lanes_back()
         finally:
             if self.owns_driver:
-                self.close_driver()
+                self.retire_driver()
         return 0
 
     def give_lanes_back(self):
@@ -380,10 +380,10 @@ class StreamBackend(LanePort):
             self.driver.unpin_unused()
         return 0
 
-    def close_driver(self):
-        """Close the driver; where that lacked memory, again."""
+    def retire_driver(self):
+        """Let the driver rest, or close it; where that lacked memory, again."""
         try:
-            self.driver.close()
+            self.driver.retire()
         except MemoryError:
             self.driver.close()
         return 0

@@ -355,6 +355,10 @@ class Driver:
         """Streams in use and spare, workers, live allocations, and bytes in use on the host and on each device."""
         return 0, 0, 0, 0, [0] * (self.device_count + 1)
 
+    def retire(self):
+        """Close it, or let it rest for the next one that needs such a driver: nobody uses it any more."""
+        return self.close()
+
     def close(self):
         """Give everything back; a closed driver may be closed again."""
         return 0

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._engine import parts as engine_parts
-from stf._engine import recording_caches, windows
+from stf._engine import recording_caches, thread_turns, windows
 from stf._engine.access import WRITE
 from stf._engine.task import make_access_like
 from stf._port.replicas import Layout, Piece
@@ -155,9 +155,9 @@ class Pieces:
         """Return the window of a region, known by `key`, at place k; the parts `inside` lie in it."""
         engine = self.context.engine
         lies, offset = self.place_in_mapping(k, box)
-        memory = self.handles[k].core.parent
-        handle = engine.patiently(
-            engine_parts.cut, memory, self.layout(lies.shape), lies, offset, name, True, LogicalData, self.memories[k]
+        seen, memory, place = self.layout(lies.shape), self.handles[k].core.parent, self.memories[k]
+        handle = thread_turns.inside(  # beside a recording, too: it is another name for memory that is there
+            engine, lambda engine: engine_parts.cut(engine, memory, seen, lies, offset, name, True, LogicalData, place)
         )
         handle.core.readonly = self.whole.core.readonly
         windows.make_window(handle.core, self.whole.core, [self.handles[i].core for i in inside])

@@ -118,6 +118,12 @@ def cuda_current() -> int:
     return int(cuda.current_ordinal())
 
 
+def first_used(ordinals: tuple[int, ...]) -> int:
+    """Return the device that a driver opens at once: the current one, or else the first."""
+    current = cuda_current()
+    return current if current in ordinals else ordinals[0]
+
+
 def cuda_attributes(ordinal: int) -> dict[str, Any]:
     """Return the name of a CUDA device, and what it has."""
     import stf._drivers.cuda.devices as cuda
@@ -230,12 +236,21 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
         )
     if spec.driver == "cuda":
         from stf._drivers.cuda.callers import CallersDriver
+        from stf.devices.kept import kept
 
         thread = config.submit_thread
         if thread is None and ((cores or 1) < CORES_FOR_A_THREAD or shows_ranges()):
             thread = False  # profilers name a kernel by the range in the thread that launches it
         graphs = config.graph_cache, config.conditional_nodes
-        driver = CallersDriver(spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool)
+        made_of = spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool
+        is_reused = config.reuse_devices and config.hostile is None
+        key = *made_of, config.limit_blas, first_used(spec.numbers)
+        driver = kept.take(key) if is_reused else None
+        if driver is not None:
+            return driver
+        driver = CallersDriver(*made_of)
+        if is_reused:
+            driver.keeper = functools.partial(kept.keep, key)
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     try:

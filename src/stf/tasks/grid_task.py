@@ -52,7 +52,7 @@ class GridTask(Task):
         super().start()
         try:
             main = self.cuda_stream()
-            for place in self.grid:
+            for place in reversed(self.grid.places):  # the first one's device is current at the end
                 self._open_lane(place, main)
         except BaseException as error:
             self._close(error)
@@ -66,7 +66,7 @@ class GridTask(Task):
         lane.find_site_outside()
         lane.start()
         pointer = lane.cuda_stream()
-        self.lanes.append((lane, pointer))
+        self.lanes.insert(0, (lane, pointer))
         if main is not None and pointer is not None:
             self.engine.port.callers.wait_on(lane.slot, main)
 
@@ -84,7 +84,7 @@ class GridTask(Task):
     def _close(self, error: BaseException | None) -> None:
         self._give_back()
         lanes, self.lanes = self.lanes, []
-        for lane, pointer in reversed(lanes):
+        for lane, pointer in lanes:
             try:
                 if pointer is not None:
                     self.engine.port.callers.wait_on(self.slot, pointer)

@@ -23,6 +23,7 @@ from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, 
 from stf._drivers.cuda.memory cimport is_cudas
 from stf._drivers.cuda.places cimport adopt_stream, make_stream
 from stf._drivers.cuda.readback cimport ReadbackDriver
+from stf._drivers.cuda.stamps cimport Stamps
 from stf._drivers.cuda.streams cimport RING, DeviceStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda.streams cimport refresh
 from stf._drivers.cuda.work cimport extent, packed_strides
@@ -311,6 +312,17 @@ cdef class CallersDriver(ReadbackDriver):
             if not keep.gone[0]:
                 self.graph_keeps.append(keep)
         return 0
+
+    def retire(self):
+        if self.lost is not None or self.closed:
+            return self.close()
+        self.store.empty()  # executables, and what bodies have allocated for them
+        self.sweep()
+        forget_finished()
+        is_used = self.lingering or self.ends or self.captured or self.graph_keeps or self.stages
+        if is_used or (<Stamps>self.stamps).clocks:  # whose events may be in a context of the user's
+            return self.close()
+        return ReadbackDriver.retire(self)
 
     cpdef int close(self) except -1:
         if not self.closed:

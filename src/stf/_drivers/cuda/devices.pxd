@@ -35,6 +35,7 @@ cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str w
 cpdef bint is_capturing(int64_t pointer) except -1
 cdef int refuse_capture(int64_t pointer) except -1
 cdef int open_device(Device device) except -1
+cdef int trim(cu.CUmemoryPool pool, size_t nbytes) except -1
 cdef int close_device(Device device) except -1
 cdef int attribute(Device device, cu.CUdevice_attribute which) except? -1
 cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1

@@ -363,6 +363,13 @@ cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1:
     return 0
 
 
+cdef int trim(cu.CUmemoryPool pool, size_t nbytes) except -1:
+    """Give back what a pool has beyond so many bytes, and nobody uses."""
+    with nogil:
+        cu.cuMemPoolTrimTo(pool, nbytes)
+    return 0
+
+
 cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
     """Let a device use the memory of a pool."""
     cdef cu.CUmemAccessDesc access

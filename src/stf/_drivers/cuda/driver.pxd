@@ -17,6 +17,9 @@ cdef class CudaDriver(HardwareDriver):
     cdef readonly int64_t live_events
     cdef int quiet
     cdef bint closed
+    cdef public object keeper  # takes the driver when nobody uses it, or None
+    cdef list context_numbers(self)
+    cdef list identities  # of the devices' contexts while it rests
     cdef int enter_host(self, HostStream lane) except -1
     cdef int make_current(self, DeviceStream lane) except -1
     cdef int end_work(self, int stream, int64_t sequence, bint late) except -1
@@ -38,7 +41,6 @@ cdef class CudaDriver(HardwareDriver):
     cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int drain_stream(self, DeviceStream stream) except -1
     cdef int must_have_room(self, int device, int64_t nbytes) except -1
-    cdef int trim(self, Device gpu) except -1
     cdef int unmap(self, address, DeviceStream lane) except -1
     cdef int free_in_order(self, DeviceStream lane, what) except -1
     cdef int free_on(self, what, cu.CUstream stream) except -1

@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push
+from stf._drivers.cuda.devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push, trim
 from stf._drivers.cuda.fill cimport fill_planned
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.hardware cimport HardwareDriver
@@ -37,6 +37,9 @@ from stf._drivers.cuda import virtual
 from stf._drivers.cuda.functions import DeviceFunctions
 from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
+
+
+cdef size_t KEPT = 32 << 20  # bytes of each pool of a driver at rest: what CUDA makes a pool of at first
 
 
 cdef class CudaDriver(HardwareDriver):
@@ -614,12 +617,6 @@ cdef class CudaDriver(HardwareDriver):
         known = [(<Device>device).ordinal for device in self.devices]  # copies to each of them read it
         return virtual.reserve(page, ordinals, runs) if virtual.can_share(ordinals, page, known) else None
 
-    cdef int trim(self, Device gpu) except -1:
-        cdef cu.CUmemoryPool pool = gpu.pool
-        with nogil:
-            cu.cuMemPoolTrimTo(pool, 0)
-        return 0
-
     def map(self, mapping, int place, int device):
         cdef int64_t nbytes = mapping.nbytes_of(place)
         if self.lost is not None:
@@ -629,7 +626,7 @@ cdef class CudaDriver(HardwareDriver):
             mapping.map(place)
         except MemoryError:
             virtual.free_spare()
-            self.trim(self.gpu(device))
+            trim(self.gpu(device).pool, 0)
             mapping.map(place)
         address = mapping.address + place
         self.mapped[address] = mapping, place, device, nbytes
@@ -674,6 +671,34 @@ cdef class CudaDriver(HardwareDriver):
                 refresh(<DeviceStream>item)
 
     # -- the end -----------------------------------------------------------------------------------------------
+
+    def retire(self):
+        if self.keeper is None or self.lost is not None or self.live_allocations or self.loss_watchers:
+            return self.close()
+        virtual.free_spare()
+        for item in self.devices:
+            if (<Device>item).is_open:
+                trim((<Device>item).pool, KEPT)
+        if self.has_host_pool:
+            trim(self.host_pool, KEPT)
+        self.identities = self.context_numbers()
+        self.keeper(self)
+        return 0
+
+    def wake(self):
+        """Whether a driver that rested works as before: no device was reset meanwhile."""
+        return self.lost is None and self.context_numbers() == self.identities
+
+    cdef list context_numbers(self):
+        """The identifiers of the contexts of the devices that are open: new ones after a reset."""
+        cdef unsigned long long identifier
+        found = []
+        for item in self.devices:
+            identifier = 0
+            if (<Device>item).is_open:
+                cu.cuCtxGetId((<Device>item).context, &identifier)
+            found.append(identifier)
+        return found
 
     cpdef int close(self) except -1:
         QueueDriver.close(self)

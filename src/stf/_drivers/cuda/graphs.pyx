@@ -214,11 +214,15 @@ cdef class GraphStore:
         """About what these take."""
         return self.nodes * NODE_BYTES
 
+    def empty(self):
+        """Keep no executable."""
+        self.executables.clear()
+        self.nodes = 0
+
     def close(self):
         """Give everything back, and keep nothing from now on."""
         self.limit = -1
-        self.executables.clear()
-        self.nodes = 0
+        self.empty()
         for stream, context in self.lent.items():
             self.streams.setdefault(context, []).append(stream)
         self.lent.clear()

@@ -1,0 +1,133 @@
+"""A context on CUDA leaves its streams, threads and pools to the next one on the same devices."""
+
+from __future__ import annotations
+
+import pytest
+
+# The bodies below run elsewhere, with the names of the prelude of conftest.py.
+# ruff: noqa: F821
+
+
+def test_the_next_context_has_the_streams_and_pools_of_the_last(run):
+    @run
+    def body():
+        made = "cuStreamCreateWithPriority", "cuMemPoolCreate", "cuDevicePrimaryCtxRetain", "cuMemPoolSetAccess"
+
+        def work():
+            with stf.context(devices="cuda:0,1") as ctx:
+                data = [ctx.logical_data(np.full(4, float(i))) for i in range(8)]
+                for i, x in enumerate(data):
+                    add.on(i % 2)(x)
+                return [x.numpy()[0] for x in data]
+
+        first = work()
+        before = calls(*made)
+        for _ in range(3):
+            assert work() == first == [i + 1.0 for i in range(8)]
+        assert calls(*made) == before
+        one = stf.context(devices="cuda:0")  # other devices: nothing of it
+        assert calls("cuMemPoolCreate") > 2
+        one.finalize()
+        nothing_left()
+
+
+def test_two_contexts_at_a_time_share_nothing(run):
+    @run
+    def body():
+        from stf.devices.kept import kept
+
+        with stf.context(devices="cuda:0") as one, stf.context(devices="cuda:0") as other:
+            assert one._driver is not other._driver
+            x, y = one.logical_data(np.zeros(4)), other.logical_data(np.zeros(4))
+            add(x), add(y, 2)
+            assert x.numpy().tolist() == [1] * 4 and y.numpy().tolist() == [2] * 4
+        drivers = [driver for _, driver in kept.drivers]
+        assert len(drivers) == 2
+        with stf.context(devices="cuda:0") as ctx:
+            assert ctx._driver in drivers and len(kept.drivers) == 1
+        nothing_left()
+
+
+def test_what_may_not_be_used_again_is_closed(run):
+    @run
+    def body():
+        from stf.devices.kept import kept
+
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data_full(4, 1.0)
+            add(x)
+            driver = ctx._driver
+        assert kept.drivers == [(kept.drivers[0][0], driver)]
+        stf.config.reuse_devices = False
+        with stf.context(devices="cuda:0") as ctx:
+            assert ctx._driver is not driver
+        assert len(kept.drivers) == 1
+        stf.config.reuse_devices = True
+        for limit in (0, 1 << 20):  # made of something else
+            stf.config.graph_cache = limit
+            with stf.context(devices="cuda:0") as ctx:
+                assert ctx._driver is not driver
+        assert len(kept.drivers) == 2 and driver.leaks()[:2] == (0, 0)  # the oldest went
+        nothing_left()
+
+
+def test_a_lost_device_leaves_no_driver(run):
+    def body():
+        from stf.devices.kept import kept
+
+        with pytest.raises(stf.Error), stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.zeros(1 << 20))
+            for _ in range(20):
+                add(x)
+            x.numpy()
+        assert kept.drivers == []
+
+    run(body, FAKECUDA_FAIL="work:3:CUDA_ERROR_ILLEGAL_ADDRESS")
+
+
+def test_a_fork_has_no_driver_of_its_parents(run):
+    @run
+    def body():
+        from stf.devices.kept import kept
+
+        with stf.context(devices="cuda:0") as ctx:
+            add(ctx.logical_data(np.zeros(4)))
+        assert len(kept.drivers) == 1
+        child = os.fork()
+        if child == 0:
+            try:
+                stf.context(devices="cuda:0")
+            except stf.DriverError as error:
+                os._exit(0 if not kept.drivers and "the child of a fork" in str(error) else 2)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        nothing_left()
+
+
+def test_streams_of_the_users_places_stay_theirs(run):
+    @run
+    def body():
+        for _ in range(2):
+            theirs = cupy.cuda.Stream(non_blocking=True)
+            with stf.context(devices="cuda:0") as ctx:
+                x = ctx.logical_data(np.zeros(4))
+                add.on(stf.exec_place.cuda_stream(theirs))(x)
+                add(x)
+                assert x.numpy().tolist() == [2] * 4
+            del theirs
+        nothing_left()
+
+
+def test_a_context_that_was_traced_leaves_no_driver(run):
+    """Its times can be asked for later, and would grow from context to context."""
+
+    @run
+    def body():
+        from stf.devices.kept import kept
+
+        with stf.context(devices="cuda:0", observe="trace") as ctx:
+            add(ctx.logical_data(np.zeros(4)))
+        assert kept.drivers == []
+        assert any(e.get("name") == "add" for e in ctx.trace()["traceEvents"])
+        del ctx
+        nothing_left()
