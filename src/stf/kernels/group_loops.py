@@ -175,10 +175,10 @@ class GroupBody:
             is_item = isinstance(node.value, ast.Tuple)  # a rank, of a level that the body computes
             return (is_shape or is_item) and self.is_pure(node.value, suits) and self.is_pure(node.slice, suits)
         if isinstance(node, ast.Call):
-            is_known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and self.is_builtin(node.func.id)
-            if not is_known or node.keywords:
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            if name not in FUNCTIONS or not self.is_builtin(name) or node.keywords:
                 return False
-            if node.func.id == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+            if name == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
                 return self.is_fixed(node.args[0].id, suits)
             return all(self.is_pure(item, suits) for item in node.args)
         if isinstance(node, PLAIN):
