@@ -158,13 +158,13 @@ def test_pools_keep_what_they_have_while_they_are_used(run_python):
             pass
         before = free()
         kept = {before - use(ctx) for _ in range(5)}
-    print(*kept, before - free())
+    print(*kept, before - free(), cupy.cuda.runtime.memGetInfo()[1] // 64)
     """
     done = run_python(program)
     assert done.returncode == 0, done.stderr
-    kept, after = map(int, done.stdout.split())  # the same each time
+    kept, after, part = map(int, done.stdout.split())  # the same each time
     assert 1 << 29 <= kept < 3 << 28
-    assert after < 1 << 26
+    assert after < part + (1 << 26)  # what the next context gets
 
 
 def test_a_kernel_fault_costs_the_context_not_the_host(run_python):

@@ -39,7 +39,8 @@ from stf._drivers.fillplan import plan_fill
 from stf.errors import CaptureError
 
 
-cdef size_t KEPT = 32 << 20  # bytes of each pool of a driver at rest: what CUDA makes a pool of at first
+cdef size_t KEPT = 32 << 20  # bytes of each pool of a driver at rest: what CUDA makes a pool of at first;
+cdef int KEPT_PART = 64  # or this part of the device's memory: what the next one needs is there again
 
 
 cdef class CudaDriver(HardwareDriver):
@@ -673,12 +674,14 @@ cdef class CudaDriver(HardwareDriver):
     # -- the end -----------------------------------------------------------------------------------------------
 
     def retire(self):
+        cdef size_t total = 0
         if self.keeper is None or self.lost is not None or self.live_allocations or self.loss_watchers:
             return self.close()
         virtual.free_spare()
         for item in self.devices:
             if (<Device>item).is_open:
-                trim((<Device>item).pool, KEPT)
+                cu.cuDeviceTotalMem(&total, (<Device>item).device)
+                trim((<Device>item).pool, max(KEPT, total // KEPT_PART))
         if self.has_host_pool:
             trim(self.host_pool, KEPT)
         self.identities = self.context_numbers()
