@@ -68,7 +68,7 @@ def after(torch: Any, networks: Any, requests: list[Any], labels: list[Any], sco
     def score(features: stf.Read, result: stf.Write) -> None:
         result.copy_(scorer(features))
 
-    with torch.no_grad(), stf.context(devices="cuda:0", arrays="torch") as ctx:
+    with stf.context(devices="cuda:0", arrays="torch") as ctx:  # autograd is off in bodies
         for i, request in enumerate(requests):
             features = ctx.logical_data_empty((ROWS, HIDDEN), torch.float32)
             encode(ctx.logical_data(request), features)

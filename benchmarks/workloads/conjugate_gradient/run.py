@@ -29,7 +29,7 @@ def main() -> None:
         devices = contest.on_devices(given.on, count)
         table.enter(f"stf, {devices}", lambda devices=devices: stf_parts.run(devices, n, matrix, b, steps))
     vector = 8 * n * n / 3e12  # seconds at 3 TB/s
-    passes = {"multiply": 8.0, "dot": 2.0, "advance": 6.0, "turn": 3.0, "clear": 0.0}
+    passes = {"multiply": 8.0, "dot": 2.0, "advance": 6.0, "square": 1.0, "turn": 3.0}
     table.simulate(
         lambda ctx: stf_parts.program(ctx, n, b, steps),
         lambda count: {name: 3e-6 + often * vector / count for name, often in passes.items()},

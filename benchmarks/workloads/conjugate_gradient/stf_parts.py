@@ -5,7 +5,6 @@ The scalars stay on the devices, as data. The host reads nothing before the end,
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import contest
@@ -15,76 +14,63 @@ from matrix import Csr, poisson
 import stf
 
 OPTIONS = {"place": "auto", "placement": stf.placement.owner()}
-Sum = stf.Accumulate[stf.reducer.sum]
 
 
-@stf.task
-def multiply(values: stf.Read, columns: stf.Read, starts: stf.Read, p: stf.Read, q: stf.Write) -> None:
-    library = "scipy.sparse" if isinstance(values, np.ndarray) else "cupyx.scipy.sparse"
-    rows = importlib.import_module(library).csr_matrix((values, columns, starts), (q.size, p.size))
-    rows.has_canonical_format = True  # else CuPy looks, and waits for the device, each time
-    q[...] = rows @ p
+def multiply(i, values, columns, starts, p, q):  # q is the product of the matrix and p
+    total = 0.0
+    for k in range(starts[i], starts[i + 1]):
+        total += values[k] * p[columns[k]]
+    q[i] = total
 
 
-@stf.task
-def dot(x: stf.Read, y: stf.Read, total: Sum) -> None:
-    total += x @ y
+def dot(i, x, y):
+    return x[i] * y[i]
 
 
-@stf.task
-def clear(total: stf.Write) -> None:
-    total[...] = 0.0
+def advance(i, rr, pq, p, q, x, r):
+    x[i] += rr / pq * p[i]
+    r[i] -= rr / pq * q[i]
+    return r[i] * r[i]
 
 
-@stf.task
-def advance(rr: stf.Read, pq: stf.Read, x: stf.ReadWrite, r: stf.ReadWrite, p: stf.Read, q: stf.Read) -> None:
-    alpha = rr / pq
-    x += alpha * p
-    r -= alpha * q
+def square(i, r):
+    return r[i] * r[i]
 
 
-@stf.task
-def turn(new: stf.Read, old: stf.Read, p: stf.ReadWrite, r: stf.Read) -> None:
-    p *= new / old
-    p += r
+def turn(i, new, old, r, p):
+    p[i] = r[i] + new / old * p[i]
 
 
 class Solver:
     """The data of a system of equations, given out by rows; the matrix is of n by n points."""
 
     def __init__(self, ctx: stf.Context, n: int, matrix: Csr, b: np.ndarray) -> None:
-        self.n = n
+        self.ctx, self.n = ctx, n
         place = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
         self.x, self.r, self.p, self.q = (
             ctx.logical_data(start, data_place=place, name=name)
             for start, name in ((np.zeros(n * n), "x"), (b.copy(), "r"), (b.copy(), "p"), (np.zeros(n * n), "q"))
         )
-        self.new, self.old, self.pq = (
-            ctx.logical_data_empty((), np.float64, name=name) for name in ("new", "old", "pq")
-        )
+        self.new, self.old, self.pq = (ctx.logical_data_empty((), name=name) for name in ("new", "old", "pq"))
         self.blocks = [rows_of(ctx, matrix, part, n) for part in self.p.parts]
-        self.sum_of_squares()
+        self.over_all(self.r.read(), self.new.reduce(stf.reducer.sum))(square)
 
-    def sum_of_squares(self) -> None:
-        """Let `new` be the square of the residual's norm."""
-        clear(self.new)
-        for part in self.r.parts:
-            dot(part, part, self.new)
+    def over_all(self, *args: Any) -> Any:
+        """Return a loop over all elements, each on the device that has it."""
+        return self.ctx.parallel_for(self.x.grid, self.x.shape, *args)
 
     def advance(self, steps: int) -> None:
         """Go on for so many steps."""
-        x, r, p, q, pq = self.x, self.r, self.p, self.q, self.pq
+        x, r, p, q, pq, add = self.x, self.r, self.p, self.q, self.pq, stf.reducer.sum
         for _ in range(steps):
-            clear(pq)
             for rows, mine, out in zip(self.blocks, p.parts, q.parts, strict=True):
-                multiply(*rows, mine.read(halo=self.n), out)
-                dot(mine, out, pq)
-            for some in zip(x.parts, r.parts, p.parts, q.parts, strict=True):
-                advance(self.new, pq, *some)
+                matrix = [item.read() for item in rows]
+                self.ctx.parallel_for(out.shape, *matrix, mine.read(halo=self.n), out.write())(multiply)
+            self.over_all(p.read(), q.read(), pq.reduce(add))(dot)
             self.new, self.old = self.old, self.new
-            self.sum_of_squares()
-            for mine, rest in zip(p.parts, r.parts, strict=True):
-                turn(self.new, self.old, mine, rest)
+            of_r = self.new.reduce(add)
+            self.over_all(self.old.read(), pq.read(), p.read(), q.read(), x.rw(), r.rw(), of_r)(advance)
+            self.over_all(self.new.read(), self.old.read(), r.read(), p.rw())(turn)
 
 
 def program(ctx: stf.Context, n: int, b: np.ndarray, steps: int) -> Any:

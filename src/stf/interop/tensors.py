@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 from typing import Any
 
@@ -10,8 +12,8 @@ import numpy as np
 from stf.errors import PlaceError
 from stf.interop import dlpack
 from stf.interop.cuda_arrays import DeviceMemory
-from stf.interop.dtypes import carrier, dtype_of_torch, torch_dtype
-from stf.interop.known_arrays import Memory
+from stf.interop.dtypes import dtype_of_torch, torch_dtype
+from stf.interop.known_arrays import Memory, numpy_memory
 from stf.interop.libraries import Describer, Library, import_library
 from stf.interop.memory import view_at
 
@@ -30,6 +32,11 @@ def describe_tensor(obj: Any, on_cuda: bool) -> Memory:
     """
     made[0] = True
     torch = sys.modules["torch"]
+    if obj.is_cpu and not obj.requires_grad:
+        with contextlib.suppress(TypeError, RuntimeError):  # of dtypes that NumPy lacks, and of what is refused below
+            plain = numpy_memory(obj.numpy())
+            plain.library = "torch"
+            return plain
     refuse_views_in_name_only(obj, torch)
     dtype = dtype_of_torch(obj.dtype)
     itemsize = dtype.itemsize
@@ -63,6 +70,29 @@ made = [False]  # whether any body may have got a tensor
 # -- out -------------------------------------------------------------------------------------------------------------
 
 
+class TensorMemory:
+    """The memory of a replica, as torch asks for it, and who keeps it alive."""
+
+    __slots__ = ("__cuda_array_interface__", "owner")
+
+    def __init__(self, replica: Any, dtype: np.dtype[Any]) -> None:
+        layout = replica.layout
+        self.owner = replica.owner
+        self.__cuda_array_interface__ = {
+            "shape": layout.shape,
+            "strides": layout.strides,
+            "typestr": dtype.str,
+            "data": (replica.address if layout.nbytes else 0, False),
+            "version": 3,
+        }
+
+
+@functools.cache
+def torch_device(ordinal: int) -> Any:
+    """Return torch's name of a device."""
+    return sys.modules["torch"].device("cuda", ordinal)
+
+
 class Torch(Library):
     """Tensors of torch."""
 
@@ -86,12 +116,12 @@ class Torch(Library):
         """
         torch, dtype = import_library("torch"), replica.layout.dtype
         made[0] = True
-        memory = DeviceMemory(replica, (dlpack.CUDA, ordinal), 0, carrier(dtype))
         kind, carried = torch_dtype(dtype)
         if remote:
+            memory = DeviceMemory(replica, (dlpack.CUDA, ordinal), 0, carried)
             tensor = torch.from_dlpack(memory.__dlpack__(stream=-1))
         else:
-            tensor = torch.as_tensor(memory, device=f"cuda:{ordinal}")
+            tensor = torch.as_tensor(TensorMemory(replica, carried), device=torch_device(ordinal))
         return tensor if carried is dtype else tensor.view(kind)
 
     def put(self, value: Any, target: Any) -> None:
