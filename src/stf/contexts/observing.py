@@ -72,7 +72,8 @@ def setup_observers(context: ContextCore, observe: str | bool) -> None:
     if observe in (True, "durations", "cupti"):
         from stf.observe.durations import Durations
 
-        context._durations = Durations([place.kind for place in context.engine.places])
+        kinds = [place.kind for place in context.engine.places]
+        context._durations = Durations(kinds, context._driver.stamps is not None)
     if context._driver.stamps is not None and observes_times(observe):
         from stf.observe.devices import DeviceTimes
 

@@ -13,7 +13,7 @@ from stf.errors import PlaceError
 from stf.interop import dlpack
 from stf.interop.cuda_arrays import DeviceMemory
 from stf.interop.dtypes import dtype_of_torch, torch_dtype
-from stf.interop.known_arrays import Memory, numpy_memory
+from stf.interop.known_arrays import Memory, describe_numpy
 from stf.interop.libraries import Describer, Library, import_library
 from stf.interop.memory import view_at
 
@@ -34,7 +34,7 @@ def describe_tensor(obj: Any, on_cuda: bool) -> Memory:
     torch = sys.modules["torch"]
     if obj.is_cpu and not obj.requires_grad:
         with contextlib.suppress(TypeError, RuntimeError):  # of dtypes that NumPy lacks, and of what is refused below
-            plain = numpy_memory(obj.numpy())
+            plain = describe_numpy(obj.numpy(), on_cuda)
             plain.library = "torch"
             return plain
     refuse_views_in_name_only(obj, torch)

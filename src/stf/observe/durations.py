@@ -8,6 +8,10 @@ Of each key the last 16 times are kept. Of these, times beyond four medians are 
 call that compiles. One slow run must not move a thousand tasks. The *mean* of what is left counts, since a makespan is
 a sum. Measured on a busy machine, means of bodies predicted a run to 14 % where medians were off by up to 74 %.
 
+Work of several streams of a GPU runs at the same time, so that each takes longer. Of tasks that overlap there each is
+given its share of the time: an nth of it while n of them run. So the times of a device that is never idle add up to the
+time that has passed, as they do where the tasks run one after the other.
+
 `Timings` is the one table. Two feed it: `Durations`, an observer, where a user asked for times, and the placement of a
 context, which times the first eight tasks of a key and then one of 64. Times of a calibration stand in for what was
 not measured here yet.
@@ -180,6 +184,25 @@ class Timings:
         return found
 
 
+def shares_of(spans: Sequence[tuple[int, int]]) -> list[float]:
+    """Return for each (start, end) its share of the time: while n overlap, each has an nth.
+
+    >>> shares_of([(0, 4), (2, 4), (6, 7)])
+    [3.0, 1.0, 1.0]
+    """
+    marks = sorted({time for span in spans for time in span})
+    change = dict.fromkeys(marks, 0)
+    for start, end in spans:
+        change[start] += 1
+        change[end] -= 1
+    passed, at, active, last = 0.0, {}, 0, 0
+    for time in marks:
+        passed += (time - last) / active if active else 0.0
+        at[time] = passed
+        active, last = active + change[time], time
+    return [at[end] - at[start] for start, end in spans]
+
+
 class Durations(Observer):
     """Keep how long the tasks of a context take.
 
@@ -187,10 +210,13 @@ class Durations(Observer):
     ----------
     kinds : sequence of str
         The kind of each place; the host comes first.
+    overlap : bool
+        Whether tasks of a device run at the same time and share it, as those of a GPU do; else each has a worker.
     """
 
-    def __init__(self, kinds: Sequence[str]) -> None:
+    def __init__(self, kinds: Sequence[str], overlap: bool = False) -> None:
         self._kinds = kinds
+        self._spans: dict[int, list[tuple[int, int, str, int | None]]] | None = {} if overlap else None
         self.timings = Timings(kinds)
         self._settled: set[str | None] = set()  # functions of which many were timed
         self._classes: dict[int, int] = {}  # by task
@@ -217,11 +243,28 @@ class Durations(Observer):
         operation: int = 0,
     ) -> None:
         """Keep the time of a task."""
-        if task_id not in self._classes or category != "task":
+        if category != "task":
             return
-        large = self._classes[task_id]
+        large = self._classes.get(task_id)
+        if self._spans is not None and device >= 0:
+            spans = self._spans.setdefault(device, [])
+            spans.append((start_ns, end_ns, name, large))
+            if len(spans) >= MOST_PENDING:
+                self._share_out(device)
+        elif large is not None:
+            self._note(name, large, device, end_ns - start_ns)
+
+    def _share_out(self, device: int) -> None:
+        """Keep the times of tasks that may have overlapped."""
+        spans = (self._spans or {}).pop(device, [])
+        shares = shares_of([(start, end) for start, end, _, _ in spans])
+        for (_, _, name, large), share_ns in zip(spans, shares, strict=True):
+            if large is not None:
+                self._note(name, large, device, share_ns)
+
+    def _note(self, name: str, large: int, device: int, nanoseconds: float) -> None:
         kind = self._kinds[device + 1] if device + 1 < len(self._kinds) else ""
-        self.timings.note(name, large, kind, (end_ns - start_ns) * 1e-9)
+        self.timings.note(name, large, kind, nanoseconds * 1e-9)
         if self.timings.count(name, large, kind) == KEPT:
             self._settled.add(name)
 
@@ -231,6 +274,8 @@ class Durations(Observer):
 
     def table(self) -> dict[Key, Duration]:
         """Return the durations by (function, size class, kind of device)."""
+        for device in list(self._spans or ()):
+            self._share_out(device)
         return self.timings.table()
 
 
