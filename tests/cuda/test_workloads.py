@@ -24,11 +24,11 @@ WORKLOADS = Path(__file__).parents[2] / "benchmarks" / "workloads"
 )
 def test_workload(name: str, sizes: tuple[object, ...], tmp_path: Path) -> None:
     pytest.importorskip("cupy")
-    if name == "weather":
+    if name in ("weather", "conjugate_gradient"):
         pytest.importorskip("numba_cuda")
     out = tmp_path / "rows.json"
     options = ("--on", "cuda", "--devices", "1", "--repeat", "1", "--json", out)
     command = [sys.executable, WORKLOADS / name / "run.py", *sizes, *options]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [row["name"].split(",")[0] for row in json.loads(out.read_text())] == ["cupy", "stf"]
+    assert [row["name"].split(",")[0] for row in json.loads(out.read_text())][:2] == ["cupy", "stf"]

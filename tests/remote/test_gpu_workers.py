@@ -6,6 +6,7 @@ Without a GPU: ``LD_LIBRARY_PATH=build/fakecuda PYTHONPATH=src:tests/fakecuda`` 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import on_stand_in
 
 import stf
 from stf.devices.make import cuda_devices
@@ -134,12 +136,6 @@ def test_a_failure_poisons_across_workers(ctx: stf.Context) -> None:
         y.numpy()
 
 
-def test_loops_are_refused(ctx: stf.Context) -> None:
-    x = ctx.logical_data_zeros(3)
-    with pytest.raises(stf.PlaceError, match="runs on no GPU of another process yet"):
-        ctx.parallel_for(stf.exec_place.device(0), x.shape, x.rw())(lambda i, x: None)
-
-
 def test_a_worker_that_dies_is_named_and_used_again(ctx: stf.Context) -> None:
     x, y = ctx.logical_data(np.ones(3)), ctx.logical_data_empty(3, name="y")
     pid = ctx._driver.transport.processes[0]
@@ -201,3 +197,63 @@ def test_gpus_of_a_cluster(engine: str) -> None:
 def is_of_cupy(y: Any) -> None:
     if type(y).__module__.partition(".")[0] != "cupy":
         raise TypeError(f"it is a {type(y).__name__}")
+
+
+@pytest.fixture
+def gpus(ctx: stf.Context) -> stf.Context:
+    """The context, if the workers can compile kernels."""
+    if on_stand_in() or importlib.util.find_spec("numba_cuda") is None:
+        pytest.skip("no kernels there")
+    return ctx
+
+
+def test_a_loop_runs_on_the_gpu_of_a_worker(gpus: stf.Context) -> None:
+    """It is compiled there; numbers around the body are as they are at each call."""
+    ctx, factor = gpus, 2.0
+    x, y, total = ctx.logical_data(np.arange(1000.0)), ctx.logical_data_zeros(1000), ctx.logical_data_empty(())
+
+    def add(i: Any, x: Any, y: Any, more: Any) -> None:
+        y[i] += factor * x[i] + more
+
+    expected = np.zeros(1000)
+    for n in range(4):
+        factor = float(n)
+        ctx.parallel_for(stf.exec_place.device(n % 2), x.shape, x.read(), y.rw(), args=(1,))(add)
+        expected += factor * np.arange(1000.0) + 1
+    ctx.parallel_for(stf.exec_place.device(1), x.shape, y.read(), total.reduce(stf.reducer.sum))(lambda i, y: y[i])
+    assert np.array_equal(y.numpy(), expected)
+    assert total.numpy() == pytest.approx(expected.sum())
+
+
+def test_threads_run_on_the_gpu_of_a_worker(gpus: stf.Context) -> None:
+    ctx, X = gpus, np.arange(1000.0)
+    x, sums = ctx.logical_data(X), ctx.logical_data_zeros(4)
+
+    def add_up(th: Any, x: Any, sums: Any) -> None:
+        mine = th.storage(1, np.float64)
+        total = 0.0
+        for i in range(th.rank(), x.size, th.size()):
+            total += x[i]
+        mine[th.rank(1)] = total
+        th.sync(1)
+        if th.rank(1) == 0:
+            for i in range(1, th.size(1)):
+                total += mine[i]
+            sums[th.rank(0)] = total
+
+    hierarchy = stf.par(4, stf.con(16, stf.mem(16 * 8)))
+    ctx.launch(stf.exec_place.device(1), hierarchy, x.read(), sums.write())(add_up)
+    assert sums.numpy().sum() == X.sum()
+
+
+def test_a_loop_that_cannot_be_compiled_there_fails_its_task(ctx: stf.Context) -> None:
+    y = ctx.logical_data_zeros(3, name="y")
+    with pytest.raises(TypeError, match="parallel_for"):  # what can be seen here is told here
+        ctx.parallel_for(stf.exec_place.device(0), (3,), y.rw())(lambda i, j, k, y: None)
+    ctx.parallel_for(stf.exec_place.device(0), (3,), y.rw())(wrong)
+    with pytest.raises(stf.TaskFailedError, match="wrong"):
+        y.numpy()
+
+
+def wrong(i: Any, y: Any) -> None:
+    y[i] = np.linalg.no_such_function(y)

@@ -89,7 +89,7 @@ def halo(ctx: stf.Context, size: int) -> None:
     """A partitioned array, whose parts read the edges of their neighbours."""
     place = stf.data_place.composite(ctx.devices, stf.partition("blocked", None))
     old, new = (ctx.logical_data(a, data_place=place) for a in host_arrays(len(ctx.devices) * size, size))
-    for _ in range(20):
+    for _ in range(60):
         for a, b in zip(old.parts, new.parts, strict=True):
             ctx.task(a.exec_place, a.read(halo=1), b.rw(), name="step")(body("step"))
         old, new = new, old

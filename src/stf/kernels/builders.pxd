@@ -17,6 +17,8 @@ cdef class KernelBuilder:
     cdef readonly object grid  # whose places share it; or None
     cdef readonly Task task
     cdef int submit(self, object body) except -1
+    cdef tuple checked(self, object body)
+    cdef int submit_there(self, object body) except -1
     cdef KernelBuilder like(self, object over, tuple arguments)
     cdef bint is_taken(self, RepeatFinder finder, object body) except -1
     cdef list on_each_part(self, object body)

@@ -10,7 +10,6 @@ from stf._engine.task import make_access_like
 from stf._port.remote_arrays import REMOTE_GPU
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
-from stf.errors import PlaceError
 from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
@@ -24,6 +23,7 @@ from stf.tasks import capsules
 from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.repeats import KnownCall
+from stf.tasks.running import submit_own
 from stf.tasks.undeclared import refuse_undeclared
 from stf.values.random_numbers import Random
 
@@ -95,15 +95,26 @@ class KernelBuilder:
                     return hold(self.task, HeldKernel(found[0], self.arguments, found[1]))
             settle(self.task)
         if self.task.engine.place(self.task.where).kind == REMOTE_GPU:
-            raise PlaceError(
-                f"{self.construct.what} runs on no GPU of another process yet, and {self.task.place_name} is one; "
-                "write a task function (@stf.task) with arrays of CuPy, torch or Numba, or name exec_place.host()"
-            )
+            return self.submit_there(body)
         finder = cython.cast(ContextCore, self.task.context).finder
         if finder is not None and self.is_taken(finder, body):
             return 0
         if submit_planned(self.task, body, self.over, self.arguments, self.extra):
             return 0
+        task = self.task
+        where, items, captured = self.checked(body)
+        signature = BodySignature(body, captured, items, self.extra, where)
+        enqueues = task.engine.place(task.where).enqueues
+        made = (self.construct.kernel if enqueues else self.construct.loop)(task, self.over, signature)
+        plan: LaunchPlan = LaunchPlan(task, body, self.over, self.arguments, self.extra, made.submit)
+        plan = made.planned(plan, self.arguments)
+        plan.is_for = self.construct.holds_for(task, self.over)
+        plan.run(task, self.arguments, made.numbers)
+        remember(plan, body, captured)
+        return 0
+
+    def checked(self, body):
+        """Return how messages call the body, its arguments without tokens, and what it captures, as it may be used."""
         task, code = self.task, body.__code__
         site = site_text(code, 0) if cpp_text(body) is None else site_text(task.code, task.lasti)
         where = f"the body of {self.construct.what} at {site}"
@@ -114,14 +125,15 @@ class KernelBuilder:
         refuse_undeclared(body, task)
         captured = Captured(body, where)
         self.extra = tuple([as_known(value, f"{where} gets args=") for value in self.extra])
-        signature = BodySignature(body, captured, items, self.extra, where)
-        enqueues = task.engine.place(task.where).enqueues
-        made = (self.construct.kernel if enqueues else self.construct.loop)(task, self.over, signature)
-        plan: LaunchPlan = LaunchPlan(task, body, self.over, self.arguments, self.extra, made.submit)
-        plan = made.planned(plan, self.arguments)
-        plan.is_for = self.construct.holds_for(task, self.over)
-        plan.run(task, self.arguments, made.numbers)
-        remember(plan, body, captured)
+        return where, items, captured
+
+    def submit_there(self, body):
+        """Submit the task to the process that has its GPU, which compiles the body."""
+        from stf.kernels.kernels_there import KernelThere
+
+        _, items, _ = self.checked(body)
+        there = KernelThere(self.construct, self.over, items, body if cpp_text(body) is None else cpp_text(body))
+        submit_own(self.task, there, self.extra, "cupy")
         return 0
 
     def is_taken(self, finder, body):

@@ -73,10 +73,10 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     return go_on(task, fn, extra, lib, injected, False)
 
 
-def submit_own(task: TaskCore, fn, extra):
+def submit_own(task: TaskCore, fn, extra, lib="numpy"):
     """Submit `task` with a body of stf's own, as `submit_body` does: an object with no variables around it to keep.
 
-    It writes into NumPy arrays, returns nothing, and nothing is left to be checked of it.
+    It writes into arrays, of NumPy if nothing else is said, returns nothing, and nothing is left to be checked of it.
     """
     task.warns_if_unused = False
     if task.where < 0 and not can_be_held(task):
@@ -85,12 +85,12 @@ def submit_own(task: TaskCore, fn, extra):
     if scope.submitted is not None:
         scope.submitted.append(fn)
     if task.where < 0:
-        return hold(task, HeldBody(fn, extra, "numpy", NOTHING))
+        return hold(task, HeldBody(fn, extra, lib, NOTHING))
     if scope.records or task.runs_in_call or task.groups is not None:
-        return go_on(task, fn, extra, "numpy", NOTHING, False)
+        return go_on(task, fn, extra, lib, NOTHING, False)
     try:
         begin_body(task)
-        views = views_of(task, "numpy")
+        views = views_of(task, lib)
         if task.kind == "task":
             task.views = views
         body = make_body(task, fn, without_tokens(views) + extra, None)

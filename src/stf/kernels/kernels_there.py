@@ -1,0 +1,108 @@
+"""Loops and launches on the GPU of another process: the body of a task submits them there.
+
+A kernel is compiled for the GPU that it runs on, by the process that has it. So the body travels as a function, and the
+worker runs it as a program here would: in a context on the stream of the task's body, which comes after what the body
+needs, and before what needs it. Nothing waits there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import types
+import zlib
+from typing import Any, NamedTuple
+
+from stf._engine.access import READ, WRITE
+from stf._port.remote_arrays import here
+from stf.kernels.body_arguments import accessed
+from stf.kernels.reductions import Reduction
+
+__all__ = ["KernelThere"]
+
+
+class Use(NamedTuple):
+    """How a kernel uses an array: the mode of its access, and how it reduces into it, if it does."""
+
+    mode: int
+    op: Any
+    accumulates: bool
+
+
+class KernelThere:
+    """The body of a task: it gets arrays of the worker's GPU, and numbers, and submits a kernel that gets these.
+
+    Parameters
+    ----------
+    construct : Elements or the like
+        What makes a kernel of a body.
+    over : IndexSpace or Hierarchy
+        What it runs over.
+    items : tuple of Access and Reduction
+        What it gets, but for tokens.
+    body : function
+        The body of the kernel.
+    """
+
+    def __init__(self, construct: Any, over: Any, items: tuple[Any, ...], body: Any) -> None:
+        self.construct, self.over, self.body = construct, over, body
+        self.uses = [use_of(item) for item in items]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all, and the text of the body: `launch` reads it, and the file is not there."""
+        found = dict(self.__dict__)
+        if type(self.body) is types.FunctionType:
+            code = self.body.__code__
+            try:
+                found["source"] = code.co_filename, code.co_firstlineno, inspect.getsource(code)
+            except (OSError, TypeError):  # who needs it will say so
+                pass
+        return found
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        source = state.pop("source", None)
+        self.__dict__.update(state)
+        if source is not None:
+            path, first, text = source
+            lines = ["\n"] * (first - 1) + text.splitlines(keepends=True)
+            name = f"{path}[{zlib.crc32(text.encode()):08x}]"  # there may be other versions of the file
+            linecache.cache[name] = len(text), None, lines, name
+            self.body.__code__ = self.body.__code__.replace(co_filename=name)
+
+    def __call__(self, *values: Any) -> None:
+        """Submit the kernel in the process that has the arrays."""
+        from stf.contexts.context import context
+        from stf.kernels.builders import make_builder
+
+        stream = getattr(here, "stream", None)
+        count = len(self.uses)
+        options = {"devices": "cpu"} if stream is None else {"stream": stream[0]}
+        with context(**options) as ctx:
+            known: dict[Any, Any] = {}  # an array may be there twice
+            written = {place_of(array) for array, use in zip(values, self.uses, strict=False) if use.mode != READ}
+            items = []
+            for array, use in zip(values[:count], self.uses, strict=True):
+                key = place_of(array)
+                if key not in known:
+                    known[key] = ctx.logical_data(array, readonly=key not in written)
+                items.append(item_of(known[key], use))
+            make_builder(ctx, self.construct, self.over, tuple(items), values[count:], None)(self.body)
+
+
+def use_of(item: Any) -> Use:
+    """Return how an argument of a kernel is used."""
+    op, accumulates = (item.op, item.accumulates) if isinstance(item, Reduction) else (None, False)
+    return Use(accessed(item).mode, op, accumulates)
+
+
+def item_of(data: Any, use: Use) -> Any:
+    """Return the argument of a kernel that uses data so."""
+    if use.op is not None:
+        return data.reduce(use.op, accumulate=use.accumulates)
+    return data.read() if use.mode == READ else data.write() if use.mode == WRITE else data.rw()
+
+
+def place_of(array: Any) -> Any:
+    """Return what tells arrays apart: where they lie, and how."""
+    told = getattr(array, "__cuda_array_interface__", None) or array.__array_interface__
+    return told["data"][0], array.shape, array.strides, array.dtype
