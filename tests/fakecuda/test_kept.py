@@ -131,3 +131,47 @@ def test_a_context_that_was_traced_leaves_no_driver(run):
         assert any(e.get("name") == "add" for e in ctx.trace()["traceEvents"])
         del ctx
         nothing_left()
+
+
+def test_a_driver_that_may_still_work_is_closed(run):
+    @run
+    def body():
+        from stf.devices.kept import kept
+
+        with stf.context(devices="cuda:0") as ctx:
+            driver = ctx._driver
+            add(ctx.logical_data(np.zeros(4)))
+            driver.stream_create(0)  # as where the end of a context was interrupted
+        assert kept.drivers == [] and driver.leaks() == (0, 0, 0, 0)
+        with stf.context(devices="cuda:0") as ctx:
+            ctx._driver.errors.append(ValueError("of a worker"))
+        assert kept.drivers == []
+        nothing_left()
+
+
+def test_the_next_context_waits_for_no_graph_of_the_last(run):
+    """Memory of the host that graphs wrote is known by its address, where there may be other arrays by now."""
+
+    @run
+    def body():
+        def look(x):
+            pass
+
+        def use(x, with_graph):
+            before = calls("cuStreamSynchronize")
+            with stf.context(devices="cuda:0") as ctx:
+                lx = ctx.logical_data(x)
+                if with_graph:
+                    with ctx.task_graph() as graph:
+                        add(lx)
+                        ctx.host_launch(lx.read())(look)
+                    graph.launch(), graph.launch()
+                else:
+                    add(lx)
+            return calls("cuStreamSynchronize") - before
+
+        x, other = np.zeros(64), np.zeros(64)
+        use(x, with_graph=True)
+        assert use(x, with_graph=False) == use(other, with_graph=False)
+        assert x[0] == 3 and other[0] == 1
+        nothing_left()

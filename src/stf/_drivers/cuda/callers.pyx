@@ -322,6 +322,7 @@ cdef class CallersDriver(ReadbackDriver):
         is_used = self.lingering or self.ends or self.captured or self.graph_keeps or self.stages
         if is_used or (<Stamps>self.stamps).clocks:  # whose events may be in a context of the user's
             return self.close()
+        self.late.clear()  # all graphs are done
         return ReadbackDriver.retire(self)
 
     cpdef int close(self) except -1:

@@ -677,6 +677,8 @@ cdef class CudaDriver(HardwareDriver):
         cdef size_t total = 0
         if self.keeper is None or self.lost is not None or self.live_allocations or self.loss_watchers:
             return self.close()
+        if self.errors or self.statistics()[0] > len(self.helpers):  # a stream did not come back: it may still work
+            return self.close()
         virtual.free_spare()
         for item in self.devices:
             if (<Device>item).is_open:
