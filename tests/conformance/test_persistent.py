@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -35,6 +36,10 @@ def several_queues(monkeypatch: pytest.MonkeyPatch) -> None:
 def ctx() -> Iterator[Any]:
     with stf.context(devices="cpu", workers=WORKERS) as ctx:
         yield ctx
+
+
+def add_three(i: Any, x: Any) -> None:
+    x[i] += 3
 
 
 def is_loop(graph: Any) -> bool:
@@ -887,6 +892,64 @@ def test_a_loop_ends_when_its_wait_is_interrupted(ctx: Any, by_default: list[Any
     assert x.accept().numpy()[0] < MANY
     ctx.fill(x, 5.0)
     assert x.numpy()[0] == 5.0
+
+
+def test_launches_on_their_way_outlive_graph_and_data(ctx: Any) -> None:
+    """They find other data, and memory of what was recorded, where these were: a loop may be made by a worker."""
+    x, y, started = ctx.logical_data_zeros(50), ctx.logical_data_zeros(50), threading.Event()
+    others = [ctx.logical_data(np.full(50, float(k))) for k in range(4)]
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw())
+        def add(i, x):
+            x[i] += 1
+
+        ctx.copy(x, y)
+        ctx.parallel_for(y.shape, y.rw())(add_three)
+
+    g.launch()
+    assert is_loop(g), g.explain()
+    for other in others:
+        ctx.task(other.rw())(lambda _: started.wait(10.0) and None)
+    for one, copy in ((others[0], others[1]), (others[2], others[3])):
+        g.launch({x: one, y: copy})
+    g.close()
+    del x, y, g
+    gc.collect()
+    ctx.fill(ctx.logical_data_zeros(50), 9.0)  # lets go of what was dropped
+    started.set()
+    assert [float(data.numpy()[7]) for data in others] == [1, 4, 3, 6]
+
+
+def test_a_loop_is_planned_again_after_its_graph_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other pieces of its bodies need other slots, with the addresses from before."""
+    monkeypatch.setattr(persistent, "WAKE_NS", 0.0)
+    monkeypatch.setattr(persistent, "LONG_NS", 0.0)
+    with stf.context(devices="cpu:2", workers=WORKERS) as ctx:
+        started = threading.Event()
+        x, y, last = (ctx.logical_data_zeros(50) for _ in range(3))
+        g = ctx.task_graph(backend="persistent")
+        with g:
+            for device in range(2):
+
+                @ctx.parallel_for(stf.exec_place.device(device), x.shape, x.rw(), y.rw())
+                def add(i, x, y):
+                    x[i] += 1
+                    y[i] += x[i]
+
+        g.launch()
+        assert is_loop(g), g.explain()
+        ctx.task(x.rw())(lambda _: started.wait(10.0) and None)
+        for _ in range(8):
+            g.launch()
+        ctx.copy(y, last)
+        g.close()
+        del x, y, g
+        gc.collect()
+        ctx.fill(ctx.logical_data_zeros(50), 9.0)
+        started.set()
+        assert np.all(last.numpy() == 171)
 
 
 def test_what_a_loop_cannot_take_is_said(ctx: Any) -> None:
