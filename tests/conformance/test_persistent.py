@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -950,6 +951,30 @@ def test_a_loop_is_planned_again_after_its_graph_is_gone(monkeypatch: pytest.Mon
         ctx.fill(ctx.logical_data_zeros(50), 9.0)
         started.set()
         assert np.all(last.numpy() == 171)
+
+
+def test_other_data_live_no_longer_than_their_launch(ctx: Any) -> None:
+    x, bins, array = ctx.logical_data_zeros(8), ctx.logical_data_zeros(4), np.arange(8.0)
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.read(), bins.reduce(stf.reducer.sum))
+        def add(i, x, bins):
+            bins[i % 4] += x[i]
+
+    g.launch()
+    before = sys.getrefcount(array)
+    other = ctx.logical_data(array)
+    g.launch({x: other})
+    assert np.array_equal(bins.numpy(), [4, 6, 8, 10])
+    del other
+    ctx.synchronize()
+    gc.collect()
+    assert sys.getrefcount(array) == before
+    ctx.fill(x, 1.0)
+    g.launch()
+    assert np.all(bins.numpy() == 2)
+    assert is_loop(g), g.explain()
 
 
 def test_what_a_loop_cannot_take_is_said(ctx: Any) -> None:

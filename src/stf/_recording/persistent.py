@@ -277,6 +277,13 @@ class Plan:
                     call.step.variables = variables
                     call.step.args = given if varies else call.step.args
 
+    def forget(self) -> None:
+        """Keep no other data of the last launch alive: `prepare` gives steps of Python theirs again."""
+        for part in self.called if self.is_moved else ():
+            for _, call in part.calls:
+                if call.step is not None:
+                    call.step.args = NOTHING
+
 
 class Loops:
     """The loops of one recording: idle ones, and why there are none; which is told where the user asked for them."""
@@ -411,6 +418,7 @@ class Run:
             self.rounds += done
             if done < wanted or (flag and not is_true(flag)):
                 break
+        plan.forget()
         self.loops.give(plan, self.thing, self.port)
         if failed < 0:
             return None
