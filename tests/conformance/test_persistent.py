@@ -260,6 +260,22 @@ def test_arrays_with_gaps_and_other_orders(ctx: Any) -> None:
     assert is_loop(g), g.explain()
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "c16", "S3"])
+@pytest.mark.parametrize("width", [1, 2])
+def test_copies_of_elements_apart(ctx: Any, dtype: str, width: int) -> None:
+    content = np.arange(60).astype(dtype).reshape(4, 3, 5)
+    x, y = ctx.logical_data(content[..., 1 : 1 + width]), ctx.logical_data(np.zeros((4, 3, width), dtype))
+    z = ctx.logical_data(np.zeros((4, 6, width), dtype)[:, ::-2])
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        ctx.copy(x, y)
+        ctx.copy(y, z)
+    g.launch()
+    assert is_loop(g), g.explain()
+    for data in (y, z):
+        assert np.array_equal(data.numpy(), content[..., 1 : 1 + width])
+
+
 def test_emulated_devices_have_copies_between_them() -> None:
     with stf.context(devices="cpu:2", workers=WORKERS) as ctx:
         x, y = ctx.logical_data(np.arange(10.0)), ctx.logical_data_zeros(10)

@@ -228,9 +228,25 @@ static int stf_fill(int64_t *slots) {
     case 2: for (int64_t i = 0; i < count; i++) ((uint16_t *)target)[i] = (uint16_t)slots[4]; break;
     case 4: for (int64_t i = 0; i < count; i++) ((uint32_t *)target)[i] = (uint32_t)slots[4]; break;
     case 8: for (int64_t i = 0; i < count; i++) ((int64_t *)target)[i] = slots[4]; break;
+    case 16: for (int64_t i = 0; i < count; i++) memcpy(target + i * 16, slots + 4, 16); break;
     default: for (int64_t i = 0; i < count; i++) memcpy(target + i * size, slots + 4, (size_t)size);
     }
     return 0;
+}
+
+/* Copy rows of so many bytes; with a constant for those of one element, the compiler calls no function for each. */
+#define LOOP_COPY_ROWS(width)                                                                                          \
+    for (int64_t row = 0; row < rows; row++) memmove(target + row * pitch, source + row * source_pitch, (width))
+static void stf_copy_rows(char *target, const char *source, int64_t width, int64_t rows, int64_t pitch,
+                          int64_t source_pitch) {
+    switch (width) {
+    case 1: LOOP_COPY_ROWS(1); break;
+    case 2: LOOP_COPY_ROWS(2); break;
+    case 4: LOOP_COPY_ROWS(4); break;
+    case 8: LOOP_COPY_ROWS(8); break;
+    case 16: LOOP_COPY_ROWS(16); break;
+    default: LOOP_COPY_ROWS((size_t)width);
+    }
 }
 
 /* Copy blocks of bytes: target, source, width; rows and their pitches; slices and theirs. */
@@ -238,9 +254,7 @@ static int stf_copy(int64_t *slots) {
     char *target = (char *)(uintptr_t)slots[1];
     const char *source = (const char *)(uintptr_t)slots[2];
     for (int64_t slice = 0; slice < slots[7]; slice++)
-        for (int64_t row = 0; row < slots[4]; row++)
-            memmove(target + slice * slots[8] + row * slots[5], source + slice * slots[9] + row * slots[6],
-                    (size_t)slots[3]);
+        stf_copy_rows(target + slice * slots[8], source + slice * slots[9], slots[3], slots[4], slots[5], slots[6]);
     return 0;
 }
 
