@@ -158,7 +158,7 @@ static void stf_rest(int64_t *idle) {
     (*idle)++;
 }
 
-/* Begin a round: all queues are over, so that nobody is in one. Who takes one sees what was written before. */
+/* Begin a round: all queues are over, so that nobody is in one. A thread that takes one sees what was written before. */
 static void stf_begin_round(stf_loop *loop) {
     loop->value ^= 1;
     LOOP_STORE(&loop->left, loop->count);
@@ -200,7 +200,7 @@ static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
 }
 
 /* Help with a launch until it is over, or there was nothing to do for a millisecond; a launch that is over is left alone.
-   Who rests is not inside: nobody waits for a thread that has no turn on its core. */
+   A thread that rests is not inside: nobody waits for one that has no turn on its core. */
 static void stf_help(stf_loop *loop, int64_t launch) {
     int64_t start = (LOOP_ADD(&loop->arrived, 1) + 1) % loop->count, idle = 0;
     while (idle < LOOP_YIELDS) {

@@ -6,13 +6,13 @@ one body on the host, which runs planned queues of steps (`_drivers.loops`)::
     recording ──flattened──▶ steps ──planned, checked──▶ queues, a table of arguments ──each launch──▶ run
                   │ a task has no native body: `reasons` say which, and it is played
 
-What is nested is flattened into the same steps: graphs in graphs, and repetitions of few steps. A launch with other
-numbers, or other data, writes the slots of the table that depend on these before it runs. The table belongs to one
-launch at a time. Launches with other data may run beside each other, so each takes an idle loop, or makes one.
+Graphs in graphs, and repetitions of few steps, are flattened into the same steps. A launch with other numbers, or other
+data, writes the slots of the table that depend on these before it runs. The table belongs to one launch at a time.
+Launches with other data may run beside each other, so each takes an idle loop, or makes one.
 
 It is one body to the engine: ordered, skipped and failed as one. Compiled bodies can raise; then what is left is left
-out, and the body is called once more, as it is when it is played, for its error. What somebody watches (observers,
-``STF_VALIDATE``, hostile orders) is played.
+out, and the body is called once more, as it is when it is played, for its error. A launch is played where each
+task is watched (observers, ``STF_VALIDATE``, hostile orders).
 """
 
 from __future__ import annotations
