@@ -249,6 +249,15 @@ RESUMED = {
     th.sync(1)
     y[i] = row[0]
 """,
+    "a number that changes its type when it has changed before": """
+    a = i
+    a += n
+    th.sync(1)
+    if n > 2:
+        a = 0.5
+    th.sync(1)
+    y[i] = a
+""",
     "a number of two types that outlives one": """
     a = i
     if n > 2:

@@ -692,7 +692,7 @@ def dtypes_of(fn: types.FunctionType, arguments: tuple[Any, ...], names: set[str
         seen = {
             kinds.boolean if isinstance(kind, kinds.Boolean) else kind
             for key, kind in typemap.items()
-            if key == known or (key.startswith(f"{known}.") and key[len(known) + 1 :].isdigit())
+            if version_of(key) == known
         }
         numbers = {kind for kind in seen if not isinstance(kind, kinds.IntegerLiteral)}
         if numbers < seen and not numbers:
@@ -705,6 +705,12 @@ def dtypes_of(fn: types.FunctionType, arguments: tuple[Any, ...], names: set[str
             raise CannotCutError(f"'{known}' is a {kind}")
         found[known] = "bool_" if isinstance(kind, kinds.Boolean) else str(kind)
     return found
+
+
+def version_of(key: str) -> str:
+    """Return the variable that Numba has a version of by this name, which may be one of a version: ``x.1.2``."""
+    known, *numbers = key.split(".")
+    return known if all(number.isdigit() for number in numbers) else key
 
 
 def inferred(fn: types.FunctionType, arguments: tuple[Any, ...], jit: Any) -> dict[str, Any]:
