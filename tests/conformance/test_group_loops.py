@@ -249,6 +249,12 @@ RESUMED = {
     th.sync(1)
     y[i] = row[0]
 """,
+    "a variable that is declared when it has a value": """
+    a = x[i]
+    th.sync(1)
+    a: float
+    y[i] = a
+""",
     "a number that changes its type when it has changed before": """
     a = i
     a += n

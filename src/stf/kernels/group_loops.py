@@ -635,6 +635,8 @@ def refuse_rarer(tree: ast.FunctionDef) -> None:
     for node in nodes_of(tree.body):
         if isinstance(node, REFUSED) or (isinstance(node, ast.Yield) and id(node) not in allowed):
             raise CannotCutError(f"it has a {type(node).__name__}")
+        if isinstance(node, ast.AnnAssign) and node.value is None:  # which looks like an assignment
+            raise CannotCutError("it declares a variable")
 
 
 def without_barriers(tree: ast.FunctionDef) -> ast.Module:
