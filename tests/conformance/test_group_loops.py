@@ -217,6 +217,12 @@ CUT = {
         return
     y[i] = 1
 """,
+    "a variable of a loop that some threads do not run": """
+    for r in range(i, 4):
+        pass
+    th.sync(1)
+    y[i] = r
+""",
     "a return of all threads": """
     if n == 3:
         return

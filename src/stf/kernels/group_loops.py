@@ -126,6 +126,7 @@ class GroupBody:
         self.items = self.cut(self.body, False)
         self.segments = list(segments_of(self.items))
         self.crossing = self.find_crossing()
+        self.unset = Flow(self.body).exposed & self.crossing
         if self.crossing & self.strides:
             raise CannotCutError("a variable of a loop with a stride is read behind it")
         if any(has_return(segment.body) for segment in self.segments[:-1]):
@@ -418,6 +419,7 @@ class GroupBody:
                 shape = ast.Tuple([self.threads_in(self.first, level), ast.Constant(self.memory[level])], ast.Load())
                 head.append(assign(f"{MEMORY}{level}", room(shape, "uint8")))
         body: list[ast.stmt] = [assign(known, self.again[known]) for known in self.again if known in self.hoisted]
+        body += [cleared(f"{LOCAL}{known}") for known in sorted(self.unset)]
         body += self.lowered(self.items)
         for level in reversed(range(outside)):
             rank = f"{RANK}{level}" if level < self.first else "_stf_only"
@@ -662,6 +664,11 @@ def without_return(statement: ast.stmt) -> ast.stmt:
 def assign(known: str, value: ast.expr) -> ast.Assign:
     """``known = value``."""
     return ast.Assign([ast.Name(known, ast.Store())], copy.deepcopy(value))
+
+
+def cleared(known: str) -> ast.Assign:
+    """``known[:] = 0``: what Numba has in a variable that is read before it is assigned."""
+    return ast.Assign([ast.Subscript(name(known), ast.Slice(), ast.Store())], ast.Constant(0))
 
 
 def loop_over(known: str, ends: list[Any], body: list[ast.stmt]) -> ast.For:
