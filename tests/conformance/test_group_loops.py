@@ -217,6 +217,12 @@ CUT = {
         return
     y[i] = 1
 """,
+    "a variable of a loop that some threads do not run": """
+    for r in range(i, 4):
+        pass
+    th.sync(1)
+    y[i] = r
+""",
     "a return of all threads": """
     if n == 3:
         return
@@ -248,6 +254,21 @@ RESUMED = {
     row = x[i + 1:]
     th.sync(1)
     y[i] = row[0]
+""",
+    "a variable that is declared when it has a value": """
+    a = x[i]
+    th.sync(1)
+    a: float
+    y[i] = a
+""",
+    "a number that changes its type when it has changed before": """
+    a = i
+    a += n
+    th.sync(1)
+    if n > 2:
+        a = 0.5
+    th.sync(1)
+    y[i] = a
 """,
     "a number of two types that outlives one": """
     a = i

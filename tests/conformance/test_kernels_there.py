@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf.kernels.builders import make_builder
 from stf.kernels.index_spaces import space_of
 from stf.kernels.kernels_there import KernelThere
 from stf.kernels.launch import THREADS, Group
@@ -20,7 +21,7 @@ pytest.importorskip("numba")
 
 def there(ctx: stf.Context, construct: Any, over: Any, items: Any, body: Any) -> Any:
     """Return the body of a task as it comes out elsewhere."""
-    return pickle.loads(cloudpickle.dumps(KernelThere(construct, over, items, body)))
+    return pickle.loads(cloudpickle.dumps(KernelThere(make_builder, construct, over, items, body)))
 
 
 @pytest.fixture

@@ -436,6 +436,38 @@ def test_who_needs_the_memory_before_the_body_returns():
         ctx.check_state()
 
 
+def test_memory_for_a_result_is_in_use_by_nobody():
+    """A copy asks for it before the body returns, which comes after no other use of spare memory."""
+    with stf.context(devices="cpu", workers=2) as ctx:
+        begun, stored, seen = threading.Event(), threading.Event(), []
+
+        @stf.task
+        def fill(a: stf.Write):
+            a[...] = 1
+
+        @stf.task
+        def read(*arrays: stf.Read):
+            begun.set()
+            stored.wait(10)
+            seen.extend(array.tolist() for array in arrays)
+
+        many = [ctx.logical_data_empty(A.shape) for _ in range(70)]  # more than there may be spare
+        for data in many:
+            fill(data)
+        read(*many)
+        assert begun.wait(60)
+        for data in many:
+            data.release()
+        latch = threading.Event()
+        made, target = late("slow", latch)(ctx.logical_data(A, write_back=False)), ctx.logical_data_empty(A.shape)
+        ctx.copy(made, target)
+        latch.set()
+        np.testing.assert_array_equal(made.numpy(), A + 1)
+        stored.set()
+        ctx.synchronize()
+        assert seen == [np.ones(A.shape).tolist()] * 70
+
+
 def test_data_that_are_dropped_before_their_readers_have_run():
     with stf.context(devices="cpu:2", workers=2) as ctx:
         latch = threading.Event()

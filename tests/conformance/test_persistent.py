@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -35,6 +37,10 @@ def several_queues(monkeypatch: pytest.MonkeyPatch) -> None:
 def ctx() -> Iterator[Any]:
     with stf.context(devices="cpu", workers=WORKERS) as ctx:
         yield ctx
+
+
+def add_three(i: Any, x: Any) -> None:
+    x[i] += 3
 
 
 def is_loop(graph: Any) -> bool:
@@ -252,6 +258,22 @@ def test_arrays_with_gaps_and_other_orders(ctx: Any) -> None:
     assert np.array_equal(y.numpy(), x.numpy())
     assert np.array_equal(z.numpy(), x.numpy().astype(np.float32))
     assert is_loop(g), g.explain()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "c16", "S3"])
+@pytest.mark.parametrize("width", [1, 2])
+def test_copies_of_elements_apart(ctx: Any, dtype: str, width: int) -> None:
+    content = np.arange(60).astype(dtype).reshape(4, 3, 5)
+    x, y = ctx.logical_data(content[..., 1 : 1 + width]), ctx.logical_data(np.zeros((4, 3, width), dtype))
+    z = ctx.logical_data(np.zeros((4, 6, width), dtype)[:, ::-2])
+    g = ctx.task_graph(backend="persistent")
+    with g:
+        ctx.copy(x, y)
+        ctx.copy(y, z)
+    g.launch()
+    assert is_loop(g), g.explain()
+    for data in (y, z):
+        assert np.array_equal(data.numpy(), content[..., 1 : 1 + width])
 
 
 def test_emulated_devices_have_copies_between_them() -> None:
@@ -887,6 +909,88 @@ def test_a_loop_ends_when_its_wait_is_interrupted(ctx: Any, by_default: list[Any
     assert x.accept().numpy()[0] < MANY
     ctx.fill(x, 5.0)
     assert x.numpy()[0] == 5.0
+
+
+def test_launches_on_their_way_outlive_graph_and_data(ctx: Any) -> None:
+    """They find other data, and memory of what was recorded, where these were: a loop may be made by a worker."""
+    x, y, started = ctx.logical_data_zeros(50), ctx.logical_data_zeros(50), threading.Event()
+    others = [ctx.logical_data(np.full(50, float(k))) for k in range(4)]
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.rw())
+        def add(i, x):
+            x[i] += 1
+
+        ctx.copy(x, y)
+        ctx.parallel_for(y.shape, y.rw())(add_three)
+
+    g.launch()
+    assert is_loop(g), g.explain()
+    for other in others:
+        ctx.task(other.rw())(lambda _: started.wait(10.0) and None)
+    for one, copy in ((others[0], others[1]), (others[2], others[3])):
+        g.launch({x: one, y: copy})
+    g.close()
+    del x, y, g
+    gc.collect()
+    ctx.fill(ctx.logical_data_zeros(50), 9.0)  # lets go of what was dropped
+    started.set()
+    assert [float(data.numpy()[7]) for data in others] == [1, 4, 3, 6]
+
+
+def test_a_loop_is_planned_again_after_its_graph_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other pieces of its bodies need other slots, with the addresses from before."""
+    monkeypatch.setattr(persistent, "WAKE_NS", 0.0)
+    monkeypatch.setattr(persistent, "LONG_NS", 0.0)
+    with stf.context(devices="cpu:2", workers=WORKERS) as ctx:
+        started = threading.Event()
+        x, y, last = (ctx.logical_data_zeros(50) for _ in range(3))
+        g = ctx.task_graph(backend="persistent")
+        with g:
+            for device in range(2):
+
+                @ctx.parallel_for(stf.exec_place.device(device), x.shape, x.rw(), y.rw())
+                def add(i, x, y):
+                    x[i] += 1
+                    y[i] += x[i]
+
+        g.launch()
+        assert is_loop(g), g.explain()
+        ctx.task(x.rw())(lambda _: started.wait(10.0) and None)
+        for _ in range(8):
+            g.launch()
+        ctx.copy(y, last)
+        g.close()
+        del x, y, g
+        gc.collect()
+        ctx.fill(ctx.logical_data_zeros(50), 9.0)
+        started.set()
+        assert np.all(last.numpy() == 171)
+
+
+def test_other_data_live_no_longer_than_their_launch(ctx: Any) -> None:
+    x, bins, array = ctx.logical_data_zeros(8), ctx.logical_data_zeros(4), np.arange(8.0)
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for(x.shape, x.read(), bins.reduce(stf.reducer.sum))
+        def add(i, x, bins):
+            bins[i % 4] += x[i]
+
+    g.launch()
+    before = sys.getrefcount(array)
+    other = ctx.logical_data(array)
+    g.launch({x: other})
+    assert np.array_equal(bins.numpy(), [4, 6, 8, 10])
+    del other
+    ctx.synchronize()
+    gc.collect()
+    assert sys.getrefcount(array) == before
+    ctx.fill(x, 1.0)
+    g.launch()
+    assert np.all(bins.numpy() == 2)
+    assert is_loop(g), g.explain()
 
 
 def test_what_a_loop_cannot_take_is_said(ctx: Any) -> None:

@@ -2,7 +2,8 @@
 
 A program is a seed: a few data, a graph of random kernels, fills, copies, reductions and assignments, perhaps with
 graphs, repetitions and loops in it, and launches with other numbers and other data, between tasks that are no part of
-it. Bodies take random time, so that queues run ahead of each other. All that is read must be equal, bit by bit.
+it. Bodies take random time, so that queues run ahead of each other. The last launches may be on their way when the graph
+is closed and its data are dropped. All that is read must be equal, bit by bit.
 
     python tests/properties/native_programs.py 17
     python tests/properties/native_programs.py 0 20000
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -173,14 +175,30 @@ class Program:
                     step.compute(self.model, self.numbers, a)
                 if rng.random() < 0.3:
                     self.compare(rng.randrange(self.count + 1))
+            self.told = graph.explain()
+            self.let_go(graph, where)
             for i in range(self.count + 1):
                 self.compare(i)
             found = [float(ctx.wait(s)) for s in self.scalars]
             assert found == self.numbers, (found, self.numbers)
-            self.told = graph.explain()
             ctx.check_state()
         if BACKEND == "persistent":
             assert "a persistent loop" in self.told or self.block == "while", self.told
+
+    def let_go(self, graph: Any, where: list[int]) -> None:
+        """Perhaps close the graph, and drop some of its data, while launches with other data are on their way."""
+        used = self.used()
+        if not used or self.rng.random() < 0.5:
+            return
+        k, other = self.rng.choice(used), self.data[self.count]
+        where[k] = self.count
+        self.ctx.task(other.rw())(lambda _: time.sleep(0.001))
+        for a in (2.0, 0.5):
+            graph.launch({self.data[k]: other}, a=a)
+            self.compute(where, a)
+        graph.close()
+        self.data[k] = None
+        self.ctx.fill(self.turn, 0.0)  # a call that takes back the memory of what was dropped
 
     def used(self) -> list[int]:
         """Return the data that the graph uses."""
@@ -237,6 +255,8 @@ class Program:
                 self.steps[number].compute(data, self.numbers, a)
 
     def compare(self, i: int) -> None:
+        if self.data[i] is None:
+            return
         found = self.data[i].numpy()
         assert np.array_equal(found, self.model[i]), (i, found, self.model[i])
 

@@ -158,7 +158,7 @@ static void stf_rest(int64_t *idle) {
     (*idle)++;
 }
 
-/* Begin a round: all queues are over, so that nobody is in one. Who takes one sees what was written before. */
+/* Begin a round: all queues are over, so that nobody is in one. A thread that takes one sees what was written before. */
 static void stf_begin_round(stf_loop *loop) {
     loop->value ^= 1;
     LOOP_STORE(&loop->left, loop->count);
@@ -200,7 +200,7 @@ static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
 }
 
 /* Help with a launch until it is over, or there was nothing to do for a millisecond; a launch that is over is left alone.
-   Who rests is not inside: nobody waits for a thread that has no turn on its core. */
+   A thread that rests is not inside: nobody waits for one that has no turn on its core. */
 static void stf_help(stf_loop *loop, int64_t launch) {
     int64_t start = (LOOP_ADD(&loop->arrived, 1) + 1) % loop->count, idle = 0;
     while (idle < LOOP_YIELDS) {
@@ -228,9 +228,25 @@ static int stf_fill(int64_t *slots) {
     case 2: for (int64_t i = 0; i < count; i++) ((uint16_t *)target)[i] = (uint16_t)slots[4]; break;
     case 4: for (int64_t i = 0; i < count; i++) ((uint32_t *)target)[i] = (uint32_t)slots[4]; break;
     case 8: for (int64_t i = 0; i < count; i++) ((int64_t *)target)[i] = slots[4]; break;
+    case 16: for (int64_t i = 0; i < count; i++) memcpy(target + i * 16, slots + 4, 16); break;
     default: for (int64_t i = 0; i < count; i++) memcpy(target + i * size, slots + 4, (size_t)size);
     }
     return 0;
+}
+
+/* Copy rows of so many bytes; with a constant for those of one element, the compiler calls no function for each. */
+#define LOOP_COPY_ROWS(width)                                                                                          \
+    for (int64_t row = 0; row < rows; row++) memmove(target + row * pitch, source + row * source_pitch, (width))
+static void stf_copy_rows(char *target, const char *source, int64_t width, int64_t rows, int64_t pitch,
+                          int64_t source_pitch) {
+    switch (width) {
+    case 1: LOOP_COPY_ROWS(1); break;
+    case 2: LOOP_COPY_ROWS(2); break;
+    case 4: LOOP_COPY_ROWS(4); break;
+    case 8: LOOP_COPY_ROWS(8); break;
+    case 16: LOOP_COPY_ROWS(16); break;
+    default: LOOP_COPY_ROWS((size_t)width);
+    }
 }
 
 /* Copy blocks of bytes: target, source, width; rows and their pitches; slices and theirs. */
@@ -238,9 +254,7 @@ static int stf_copy(int64_t *slots) {
     char *target = (char *)(uintptr_t)slots[1];
     const char *source = (const char *)(uintptr_t)slots[2];
     for (int64_t slice = 0; slice < slots[7]; slice++)
-        for (int64_t row = 0; row < slots[4]; row++)
-            memmove(target + slice * slots[8] + row * slots[5], source + slice * slots[9] + row * slots[6],
-                    (size_t)slots[3]);
+        stf_copy_rows(target + slice * slots[8], source + slice * slots[9], slots[3], slots[4], slots[5], slots[6]);
     return 0;
 }
 

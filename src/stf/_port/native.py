@@ -84,8 +84,10 @@ def python_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> NativeCall:
     return NativeCall(CALL, [0, id(step)], step=step)
 
 
-def copies(target: Any, source: Any, cost_ns: float) -> NativeBody:
+def copies(target: Any, source: Any, addresses: tuple[int, int], cost_ns: float) -> NativeBody:
     """Return the step that copies one replica to another, which takes that long and a ns for each 20 bytes.
+
+    `addresses` are those of both.
 
     Raises
     ------
@@ -98,7 +100,7 @@ def copies(target: Any, source: Any, cost_ns: float) -> NativeBody:
     block = block_of(layout.shape, layout.strides, source.layout.strides, layout.itemsize)
     if block is None:
         raise NotNativeError("it copies an array with gaps")
-    slots = [0, target.address, source.address, *block]
+    slots = [0, *addresses, *block]
     call = NativeCall(COPY, slots, addresses=(Address(1, 0), Address(2, 1)))
     return NativeBody([[call]], cost_ns + layout.nbytes / 20)
 

@@ -12,6 +12,7 @@ from stf.errors import PlaceError
 SPAN = 1 << 52  # addresses of one worker; those of remote memory are negative
 here = threading.local()  # `worker`: whose commands this thread reads; `stream`: (CUDA stream, GPU) of its body
 REMOTE_GPU = "remote gpu"  # the kind of a place
+context_makers: list[Any] = []  # the function that opens a context, for a body that submits tasks where it came to
 array_makers: dict[str, Any] = {}  # by the kind of a remote place: ``make(memory, library)`` is an array there
 
 

@@ -6,13 +6,13 @@ one body on the host, which runs planned queues of steps (`_drivers.loops`)::
     recording ──flattened──▶ steps ──planned, checked──▶ queues, a table of arguments ──each launch──▶ run
                   │ a task has no native body: `reasons` say which, and it is played
 
-What is nested is flattened into the same steps: graphs in graphs, and repetitions of few steps. A launch with other
-numbers, or other data, writes the slots of the table that depend on these before it runs. The table belongs to one
-launch at a time. Launches with other data may run beside each other, so each takes an idle loop, or makes one.
+Graphs in graphs, and repetitions of few steps, are flattened into the same steps. A launch with other numbers, or other
+data, writes the slots of the table that depend on these before it runs. The table belongs to one launch at a time.
+Launches with other data may run beside each other, so each takes an idle loop, or makes one.
 
 It is one body to the engine: ordered, skipped and failed as one. Compiled bodies can raise; then what is left is left
-out, and the body is called once more, as it is when it is played, for its error. What somebody watches (observers,
-``STF_VALIDATE``, hostile orders) is played.
+out, and the body is called once more, as it is when it is played, for its error. A launch is played where each
+task is watched (observers, ``STF_VALIDATE``, hostile orders).
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class Varying(NamedTuple):
 class Steps:
     """The steps of a recording, for `planned` and for a loop."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, addresses: dict[Any, int] | None = None) -> None:
         self.workers = workers
+        self.addresses = {} if addresses is None else addresses
         self.needs: list[list[int]] = []
         self.costs: list[float] = []
         self.accesses: list[Sequence[tuple[int, bool]]] = []
@@ -72,7 +73,7 @@ class Steps:
         self.table: list[int] = []
         self.parts: list[Part] = []
         self.owners: list[int] = []  # of each step: its part; -1 for none
-        self.moves: list[tuple[int, Any]] = []  # slots with addresses in the memory of replicas
+        self.moves: list[tuple[int, Any, int]] = []  # slots with addresses in the memory of replicas, and where that is
         self.reasons: list[str] = []
 
     def add(self, program: Any, before: list[int], binding: Any) -> list[int]:
@@ -108,7 +109,8 @@ class Steps:
         if name == "copy":
             target, source = of_real(what[0]), of_real(what[1])
             accesses = [(id(target), True), (id(source), False)]
-            return self.add_body(copies(target, source, COPY_NS), None, binding, accesses, before, (target, source))
+            native = copies(target, source, (self.address_of(target), self.address_of(source)), COPY_NS)
+            return self.add_body(native, None, binding, accesses, before, (target, source))
         if name == "call":
             body = what[0]
             if not hasattr(body, "native"):
@@ -156,9 +158,8 @@ class Steps:
                 slot = len(self.table)
                 self.table += call.slots
                 part.calls.append((slot, call))
-                self.moves += [
-                    (slot + address.slot, replicas[address.argument]) for address in call.addresses if replicas
-                ]
+                for address in call.addresses if replicas else ():
+                    self.note_move(slot + address.slot, replicas[address.argument])
                 found.append(self.add_step(before, native.cost_ns, accesses, (call.body, slot), len(self.parts) - 1))
             before = self.joined(found)
         if body is not None:
@@ -171,7 +172,15 @@ class Steps:
         for slot, call in part.calls:
             for address in call.addresses:
                 if address.argument in replica_of:
-                    self.moves.append((slot + address.slot, replica_of[address.argument]))
+                    self.note_move(slot + address.slot, replica_of[address.argument])
+
+    def note_move(self, slot: int, replica: Any) -> None:
+        """Note that a slot has an address in the memory of a replica."""
+        self.moves.append((slot, replica, self.address_of(replica)))
+
+    def address_of(self, replica: Any) -> int:
+        """Return where a replica was at the first launch: a recording that is closed keeps it there no longer."""
+        return self.addresses.setdefault(replica, int(replica.address))
 
     def joined(self, steps: list[int]) -> list[int]:
         """Return one step in place of several that are to be waited for."""
@@ -237,10 +246,11 @@ class Plan:
         """Return whether other data are aligned as the recorded ones are, for which bodies were compiled."""
         if rebinding is None:
             return True
-        replicas = {id(replica): replica for _, replica in self.steps.moves}.values()
+        replicas = {id(replica): (replica, address) for _, replica, address in self.steps.moves}.values()
         return not any(
-            (rebinding.replica_for(replica).address - replica.address) % max(replica.layout.itemsize, 1)
-            for replica in replicas
+            (rebinding.replica_for(replica).address - address) % max(replica.layout.itemsize, 1)
+            for replica, address in replicas
+            if rebinding.replica_for(replica) is not replica
         )
 
     def prepare(self, words: list[int], values: Any, rebinding: Any, variables: Any) -> None:
@@ -253,9 +263,9 @@ class Plan:
                     put(slot, word)
             self.last = words
         if moves:
-            for slot, replica in self.steps.moves:
+            for slot, replica, address in self.steps.moves:
                 other = replica if rebinding is None else rebinding.replica_for(replica)
-                put(slot, self.steps.table[slot] - replica.address + other.address)
+                put(slot, self.steps.table[slot] + (0 if other is replica else other.address - address))
             self.is_moved = rebinding is not None
         for part in self.called:
             varies = moves or any(hasattr(type(value), "value_in") for value in part.body.varying()[0])
@@ -266,6 +276,13 @@ class Plan:
                 if call.step is not None:
                     call.step.variables = variables
                     call.step.args = given if varies else call.step.args
+
+    def forget(self) -> None:
+        """Keep no other data of the last launch alive: `prepare` gives steps of Python theirs again."""
+        for part in self.called if self.is_moved else ():
+            for _, call in part.calls:
+                if call.step is not None:
+                    call.step.args = NOTHING
 
 
 class Loops:
@@ -280,6 +297,7 @@ class Loops:
         self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
         self.pieces: list[LoopPiece] = []
         self.is_planned = False  # by times that were measured
+        self.addresses: dict[Any, int] = {}  # of replicas, for each of its loops
 
     def may_be_later(self) -> bool:
         """Return whether to ask again, or to say why there are none."""
@@ -290,7 +308,7 @@ class Loops:
 
         Whatever the reason is, what is played does the same.
         """
-        steps = Steps(min(port.max_workers(), usable_cores())) if known is None else known
+        steps = Steps(min(port.max_workers(), usable_cores()), self.addresses) if known is None else known
         try:
             if known is None:
                 thing.add_steps(steps)
@@ -400,6 +418,7 @@ class Run:
             self.rounds += done
             if done < wanted or (flag and not is_true(flag)):
                 break
+        plan.forget()
         self.loops.give(plan, self.thing, self.port)
         if failed < 0:
             return None

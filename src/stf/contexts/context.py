@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from stf import config
 from stf._engine import invariants, lifetime
+from stf._port.remote_arrays import context_makers
 from stf._support import loader
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
@@ -475,3 +476,6 @@ def graph_ctx(**options: Any) -> Context:
     [2. 2. 2.]
     """
     return context(True, **options)
+
+
+context_makers.append(context)

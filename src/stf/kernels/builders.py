@@ -14,6 +14,7 @@ from stf.kernels.body_arguments import BodySignature, accessed
 from stf.kernels.body_checks import must_be_plain
 from stf.kernels.captured import Captured, as_known
 from stf.kernels.cpp_bodies import cpp_text
+from stf.kernels.kernels_there import KernelThere
 from stf.kernels.owned_parts import loops_beyond_parts, loops_over_parts
 from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
@@ -129,10 +130,9 @@ class KernelBuilder:
 
     def submit_there(self, body):
         """Submit the task to the process that has its GPU, which compiles the body."""
-        from stf.kernels.kernels_there import KernelThere
-
         _, items, _ = self.checked(body)
-        there = KernelThere(self.construct, self.over, items, body if cpp_text(body) is None else cpp_text(body))
+        text = cpp_text(body)
+        there = KernelThere(make_builder, self.construct, self.over, items, body if text is None else text)
         submit_own(self.task, there, self.extra, "cupy")
         return 0
 

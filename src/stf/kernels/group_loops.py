@@ -126,6 +126,7 @@ class GroupBody:
         self.items = self.cut(self.body, False)
         self.segments = list(segments_of(self.items))
         self.crossing = self.find_crossing()
+        self.unset = Flow(self.body).exposed & self.crossing
         if self.crossing & self.strides:
             raise CannotCutError("a variable of a loop with a stride is read behind it")
         if any(has_return(segment.body) for segment in self.segments[:-1]):
@@ -418,6 +419,7 @@ class GroupBody:
                 shape = ast.Tuple([self.threads_in(self.first, level), ast.Constant(self.memory[level])], ast.Load())
                 head.append(assign(f"{MEMORY}{level}", room(shape, "uint8")))
         body: list[ast.stmt] = [assign(known, self.again[known]) for known in self.again if known in self.hoisted]
+        body += [cleared(f"{LOCAL}{known}") for known in sorted(self.unset)]
         body += self.lowered(self.items)
         for level in reversed(range(outside)):
             rank = f"{RANK}{level}" if level < self.first else "_stf_only"
@@ -635,6 +637,8 @@ def refuse_rarer(tree: ast.FunctionDef) -> None:
     for node in nodes_of(tree.body):
         if isinstance(node, REFUSED) or (isinstance(node, ast.Yield) and id(node) not in allowed):
             raise CannotCutError(f"it has a {type(node).__name__}")
+        if isinstance(node, ast.AnnAssign) and node.value is None:  # which looks like an assignment
+            raise CannotCutError("it declares a variable")
 
 
 def without_barriers(tree: ast.FunctionDef) -> ast.Module:
@@ -660,6 +664,11 @@ def without_return(statement: ast.stmt) -> ast.stmt:
 def assign(known: str, value: ast.expr) -> ast.Assign:
     """``known = value``."""
     return ast.Assign([ast.Name(known, ast.Store())], copy.deepcopy(value))
+
+
+def cleared(known: str) -> ast.Assign:
+    """``known[:] = 0``: what Numba has in a variable that is read before it is assigned."""
+    return ast.Assign([ast.Subscript(name(known), ast.Slice(), ast.Store())], ast.Constant(0))
 
 
 def loop_over(known: str, ends: list[Any], body: list[ast.stmt]) -> ast.For:
@@ -692,7 +701,7 @@ def dtypes_of(fn: types.FunctionType, arguments: tuple[Any, ...], names: set[str
         seen = {
             kinds.boolean if isinstance(kind, kinds.Boolean) else kind
             for key, kind in typemap.items()
-            if key == known or (key.startswith(f"{known}.") and key[len(known) + 1 :].isdigit())
+            if version_of(key) == known
         }
         numbers = {kind for kind in seen if not isinstance(kind, kinds.IntegerLiteral)}
         if numbers < seen and not numbers:
@@ -705,6 +714,12 @@ def dtypes_of(fn: types.FunctionType, arguments: tuple[Any, ...], names: set[str
             raise CannotCutError(f"'{known}' is a {kind}")
         found[known] = "bool_" if isinstance(kind, kinds.Boolean) else str(kind)
     return found
+
+
+def version_of(key: str) -> str:
+    """Return the variable that Numba has a version of by this name, which may be one of a version: ``x.1.2``."""
+    known, *numbers = key.split(".")
+    return known if all(number.isdigit() for number in numbers) else key
 
 
 def inferred(fn: types.FunctionType, arguments: tuple[Any, ...], jit: Any) -> dict[str, Any]:

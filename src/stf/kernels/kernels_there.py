@@ -14,7 +14,7 @@ import zlib
 from typing import Any, NamedTuple
 
 from stf._engine.access import READ, WRITE
-from stf._port.remote_arrays import here
+from stf._port.remote_arrays import context_makers, here
 from stf.kernels.body_arguments import accessed
 from stf.kernels.reductions import Reduction
 
@@ -34,6 +34,8 @@ class KernelThere:
 
     Parameters
     ----------
+    make : callable
+        Makes a builder in the process that has the arrays: `builders.make_builder`.
     construct : Elements or the like
         What makes a kernel of a body.
     over : IndexSpace or Hierarchy
@@ -44,8 +46,8 @@ class KernelThere:
         The body of the kernel.
     """
 
-    def __init__(self, construct: Any, over: Any, items: tuple[Any, ...], body: Any) -> None:
-        self.construct, self.over, self.body = construct, over, body
+    def __init__(self, make: Any, construct: Any, over: Any, items: tuple[Any, ...], body: Any) -> None:
+        self.make, self.construct, self.over, self.body = make, construct, over, body
         self.uses = [use_of(item) for item in items]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,9 +73,7 @@ class KernelThere:
 
     def __call__(self, *values: Any) -> None:
         """Submit the kernel in the process that has the arrays."""
-        from stf.contexts.context import context
-        from stf.kernels.builders import make_builder
-
+        (context,) = context_makers
         stream = getattr(here, "stream", None)
         count = len(self.uses)
         options = {"devices": "cpu"} if stream is None else {"stream": stream[0]}
@@ -86,7 +86,7 @@ class KernelThere:
                 if key not in known:
                     known[key] = ctx.logical_data(array, readonly=key not in written)
                 items.append(item_of(known[key], use))
-            make_builder(ctx, self.construct, self.over, tuple(items), values[count:], None)(self.body)
+            self.make(ctx, self.construct, self.over, tuple(items), values[count:], None)(self.body)
 
 
 def use_of(item: Any) -> Use:
