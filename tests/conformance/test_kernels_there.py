@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,3 +73,41 @@ def test_threads_of_a_hierarchy(ctx: stf.Context) -> None:
     found = np.zeros(4)
     there(ctx, THREADS, Group(stf.par(4)), (x.read(), s.write()), add_up)(np.arange(64.0), found)
     assert found.sum() == np.arange(64.0).sum()
+
+
+steps: Any = None  # a module that a test makes
+SOURCE = """
+STEP = 1.0
+
+def grown(v):
+    return v + STEP
+
+def add(i, x):
+    x[i] += STEP
+"""
+
+
+def test_variables_are_those_of_the_submission(
+    ctx: stf.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recording is sent with its first launch: until then others may have changed them, in modules too."""
+    (tmp_path / "steps_there.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(globals(), "steps", importlib.import_module("steps_there"))
+    x, factor, table = ctx.logical_data_zeros(3), 2.0, np.ones(3)
+
+    def scaled(v: float) -> float:
+        return factor * v
+
+    def body(i: Any, x: Any) -> None:
+        x[i] = scaled(table[i]) + 10 * steps.STEP + 100 * steps.grown(steps.STEP)
+
+    made = [KernelThere(make_builder, ELEMENTS, space_of((3,)), (x.rw(),), fn) for fn in (body, steps.add)]
+    factor, steps.STEP = 7.0, 5.0
+    table[:] = 7.0
+    content = cloudpickle.dumps(made)
+    steps.STEP = 9.0  # as in another process, which has its own
+    found = np.zeros(3)
+    for call in pickle.loads(content):
+        call(found)
+    assert found.tolist() == [2 + 10 + 200 + 1] * 3

@@ -242,7 +242,7 @@ def test_threads_run_on_the_gpu_of_a_worker(gpus: stf.Context) -> None:
             sums[th.rank(0)] = total
 
     hierarchy = stf.par(4, stf.con(16, stf.mem(16 * 8)))
-    ctx.launch(stf.exec_place.device(1), hierarchy, x.read(), sums.write())(add_up)
+    ctx.launch(hierarchy, stf.exec_place.device(1), x.read(), sums.write())(add_up)
     assert sums.numpy().sum() == X.sum()
 
 

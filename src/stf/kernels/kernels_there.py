@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from stf._engine.access import READ, WRITE
 from stf._port.remote_arrays import context_makers, here
 from stf.kernels.body_arguments import accessed
+from stf.kernels.captured import Captured, is_users_module
 from stf.kernels.reductions import Reduction
 
 __all__ = ["KernelThere"]
@@ -42,12 +43,15 @@ class KernelThere:
         What it runs over.
     items : tuple of Access and Reduction
         What it gets, but for tokens.
-    body : function
-        The body of the kernel.
+    body : function or str
+        The body of the kernel, which gets the values that variables around it have now.
     """
 
     def __init__(self, make: Any, construct: Any, over: Any, items: tuple[Any, ...], body: Any) -> None:
         self.make, self.construct, self.over, self.body = make, construct, over, body
+        self.__name__ = getattr(body, "__name__", construct.what)
+        if type(body) is types.FunctionType:
+            self.body = Sealed().function(body, Captured(body, f"the body of {construct.what}"))
         self.uses = [use_of(item) for item in items]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,6 +91,46 @@ class KernelThere:
                     known[key] = ctx.logical_data(array, readonly=key not in written)
                 items.append(item_of(known[key], use))
             self.make(ctx, self.construct, self.over, tuple(items), values[count:], None)(self.body)
+
+
+class Sealed:
+    """Makes copies of functions that have the variables around them as they are now, and that are pickled by value.
+
+    Whoever changes one of these later, in a module too, does not change a task that was submitted before.
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[Any, types.FunctionType] = {}
+        self.modules: dict[Any, types.ModuleType] = {}
+
+    def function(self, fn: types.FunctionType, captured: Captured) -> types.FunctionType:
+        """Return the copy of a function."""
+        cells = tuple([types.CellType() for _ in range(captured.free)])
+        around: dict[str, Any] = {}
+        copy = types.FunctionType(fn.__code__, around, fn.__name__, fn.__defaults__, cells)
+        copy.__module__ = "__main__"  # whose functions travel with their code
+        self.functions[fn] = copy
+        values = [self.value(value, captured) for value in captured.values]
+        for cell, value in zip(cells, values, strict=False):
+            cell.cell_contents = value
+        around.update(zip(captured.names[captured.free :], values[captured.free :], strict=True))
+        for name, value in {**captured.functions, **captured.constants}.items():
+            around[name] = self.value(value, captured)
+        return copy
+
+    def value(self, value: Any, captured: Captured) -> Any:
+        """Return a value, or the copy of a function or of a user's module."""
+        if isinstance(value, types.FunctionType):
+            known = self.functions.get(value)
+            return known or self.function(value, Captured(value, f"the function '{value.__name__}'"))
+        if not is_users_module(value):
+            return value
+        key = value, captured.attributes
+        if key not in self.modules:
+            copy = self.modules[key] = types.ModuleType(f"{value.__name__} as it was")  # by value: it has no file
+            for name in captured.attributes & vars(value).keys():
+                setattr(copy, name, self.value(vars(value)[name], captured))
+        return self.modules[key]
 
 
 def use_of(item: Any) -> Use:
