@@ -175,3 +175,22 @@ def test_the_next_context_waits_for_no_graph_of_the_last(run):
         assert use(x, with_graph=False) == use(other, with_graph=False)
         assert x[0] == 3 and other[0] == 1
         nothing_left()
+
+
+def test_a_task_is_not_blamed_for_a_fault_between_two_contexts(run):
+    @run
+    def body():
+        from cuda.bindings import driver
+
+        from stf.devices.kept import kept
+
+        with stf.context(devices="cuda:0") as ctx:
+            add(ctx.logical_data(np.zeros(4)))
+        driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(0)[1])
+        memory = driver.cuMemAlloc(64)[1]
+        fakecuda.reset_calls("work:1:CUDA_ERROR_ILLEGAL_ADDRESS")
+        driver.cuMemsetD8Async(memory, 0, 64, 0)
+        assert driver.cuStreamSynchronize(0)[0]
+        with pytest.raises(stf.DriverError) as told:
+            stf.context(devices="cuda:0")
+        assert "task 'add'" not in str(told.value) and kept.drivers == []

@@ -325,6 +325,13 @@ cdef class CallersDriver(ReadbackDriver):
         self.late.clear()  # all graphs are done
         return ReadbackDriver.retire(self)
 
+    def is_reusable(self):
+        mode = relax()
+        try:
+            return ReadbackDriver.is_reusable(self)
+        finally:
+            give_back(mode)
+
     cpdef int close(self) except -1:
         if not self.closed:
             for item in self.lingering:

@@ -690,9 +690,14 @@ cdef class CudaDriver(HardwareDriver):
         self.keeper(self)
         return 0
 
-    def wake(self):
-        """Whether a driver that rested works as before: no device was reset meanwhile."""
-        return self.lost is None and self.context_numbers() == self.identities
+    def is_reusable(self):
+        """Whether a driver that rested works as before: no device was reset meanwhile, or lost by work of others."""
+        if self.lost is not None or self.context_numbers() != self.identities:
+            return False
+        for item in self.devices:
+            if (<Device>item).is_open and is_sticky(call(host_nodes, cu.cuStreamQuery, (<Device>item).utility)):
+                return False
+        return True
 
     cdef list context_numbers(self):
         """The identifiers of the contexts of the devices that are open: new ones after a reset."""
