@@ -273,3 +273,38 @@ def test_memory_that_is_anothers_by_now_is_registered_anew():
     assert calls == ["register", "settle", "register"]
     pins.let_go(base, array.nbytes, second)
     assert not table.pins and not cuda.ranges
+
+
+class Interrupted(Registrar):
+    """Ctrl-C comes while CUDA works on a range: Python raises it when that is done."""
+
+    def register(self, start, size):
+        assert super().register(start, size)
+        raise KeyboardInterrupt
+
+    def unregister(self, start):
+        if len(self.ranges) == 2:
+            super().unregister(start)
+        raise KeyboardInterrupt
+
+
+def test_what_ctrl_c_interrupts_is_known_as_it_is():
+    """A registration that nobody knew of stayed for ever: copies of what was at its addresses later failed."""
+    cuda = Interrupted(0)
+    pins = Pins(cuda.register, cuda.unregister, registered=cuda.ranges)
+    arrays = [np.zeros(10 * ITEM, np.uint8) for _ in range(2)]
+    bases = [array.__array_interface__["data"][0] for array in arrays]
+    for base, array in zip(bases, arrays, strict=True):
+        with pytest.raises(KeyboardInterrupt):
+            pins.hold(base, array.nbytes, array, 1)
+        assert table.pins.keys() == cuda.ranges.keys()
+        assert pins.hold(base, array.nbytes, array, 1)
+        pins.let_go(base, array.nbytes, array)
+    for _ in range(2):  # the first is undone; the second call is interrupted before
+        with pytest.raises(KeyboardInterrupt):
+            pins.forget_unused()
+        assert table.pins.keys() == cuda.ranges.keys() and len(table.pins) == 1
+    assert table.unused == 10 * ITEM and not table.changing
+    pins.unregister = super(Interrupted, cuda).unregister
+    pins.close()
+    assert cuda.ranges == {} and not table.pins and not table.unused

@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,6 +117,8 @@ class Pins:
         ``unregister(address)``.
     settle : callable
         ``settle()`` waits for all that the driver's devices have been given.
+    registered : container of int
+        The addresses that `register` has registered: Ctrl-C comes when that is done, and hides what it returns.
     """
 
     def __init__(
@@ -124,10 +126,12 @@ class Pins:
         register: Callable[[int, int], bool],
         unregister: Callable[[int], None],
         settle: Callable[[], None] = lambda: None,
+        registered: Container[int] = (),
     ) -> None:
         self.register = register
         self.unregister = unregister
         self.settle = settle
+        self.registered = registered
         self.leaving: list[tuple[int, int, Any]] = []  # uses that are over, to be taken off
 
     def __len__(self) -> int:
@@ -224,6 +228,7 @@ class Pins:
         table.changing.extend(entries)
         table.changed.release()
         made = False
+        left: list[Pin] = []
         try:
             for user in users:
                 user.settle()
@@ -231,8 +236,14 @@ class Pins:
                 if pin.is_registered:
                     pin.registrar.unregister(pin.start)
             made = new is not None and bool(new.registrar.register(new.start, new.nbytes))
+        except BaseException:
+            made = new is not None and new.start in new.registrar.registered
+            left = [pin for pin in gone if pin.is_registered and pin.start in pin.registrar.registered]
+            raise
         finally:
             table.changed.acquire()
+            for pin in left:
+                table.add(pin)
             for entry in entries:
                 table.changing.remove(entry)
             if new is not None:

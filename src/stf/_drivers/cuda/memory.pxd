@@ -10,3 +10,4 @@ cdef bint is_cudas(int64_t address) noexcept
 
 cdef class Registrar:
     cdef Device gpu
+    cdef set registered  # addresses

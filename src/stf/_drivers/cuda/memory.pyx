@@ -61,8 +61,8 @@ cdef bint is_cudas(int64_t address) noexcept:
 
 cdef object make_pins(Device gpu, settle):
     """The host memory of the user's that is registered."""
-    registrar = Registrar(gpu)
-    return Pins(registrar.register, registrar.unregister, settle)
+    cdef Registrar registrar = Registrar(gpu)
+    return Pins(registrar.register, registrar.unregister, settle, registrar.registered)
 
 
 cdef class Registrar:
@@ -70,6 +70,7 @@ cdef class Registrar:
 
     def __init__(self, gpu):
         self.gpu = gpu
+        self.registered = set()
 
     def register(self, int64_t address, int64_t nbytes):
         """Register host memory; False if CUDA will not, or has it already."""
@@ -80,6 +81,8 @@ cdef class Registrar:
         with nogil:
             code = cu.cuMemHostRegister(<void*><uintptr_t>address, nbytes, cu.CU_MEMHOSTREGISTER_PORTABLE)
         pop(before)
+        if code == cu.CUDA_SUCCESS:
+            self.registered.add(address)
         return code == cu.CUDA_SUCCESS
 
     def unregister(self, int64_t address):
@@ -88,3 +91,4 @@ cdef class Registrar:
         with nogil:
             cu.cuMemHostUnregister(<void*><uintptr_t>address)
         pop(before)
+        self.registered.discard(address)
