@@ -194,3 +194,18 @@ def test_a_task_is_not_blamed_for_a_fault_between_two_contexts(run):
         with pytest.raises(stf.DriverError) as told:
             stf.context(devices="cuda:0")
         assert "task 'add'" not in str(told.value) and kept.drivers == []
+
+
+def test_a_context_counts_its_own_graphs(run):
+    @run
+    def body():
+        def work():
+            with stf.context(devices="cuda:0") as ctx:
+                x = ctx.logical_data(np.zeros(4))
+                with ctx.task_graph() as graph:
+                    add(x), add(x)
+                graph.launch(), graph.launch()
+            return ctx.statistics().graphs_made
+
+        assert work() == work() > 0
+        nothing_left()

@@ -32,7 +32,7 @@ class KeptDrivers:
         with self.lock:
             at = next((i for i, (known, _) in enumerate(self.drivers) if known == key), -1)
             driver = self.drivers.pop(at)[1] if at >= 0 else None
-        if driver is None or driver.is_reusable():
+        if driver is None or driver.resume():
             return driver
         driver.close()
         return None

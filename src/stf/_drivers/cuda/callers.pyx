@@ -325,10 +325,11 @@ cdef class CallersDriver(ReadbackDriver):
         self.late.clear()  # all graphs are done
         return ReadbackDriver.retire(self)
 
-    def is_reusable(self):
+    def resume(self):
+        self.store.made = self.store.updated = 0
         mode = relax()
         try:
-            return ReadbackDriver.is_reusable(self)
+            return ReadbackDriver.resume(self)
         finally:
             give_back(mode)
 

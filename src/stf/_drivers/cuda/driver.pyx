@@ -690,8 +690,8 @@ cdef class CudaDriver(HardwareDriver):
         self.keeper(self)
         return 0
 
-    def is_reusable(self):
-        """Whether a driver that rested works as before: no device was reset meanwhile, or lost by work of others."""
+    def resume(self):
+        """Begin anew after a rest; whether that is possible: no device was reset meanwhile, or lost by work of others."""
         if self.lost is not None or self.context_numbers() != self.identities:
             return False
         for item in self.devices:
