@@ -111,3 +111,15 @@ def test_variables_are_those_of_the_submission(
     for call in pickle.loads(content):
         call(found)
     assert found.tolist() == [2 + 10 + 200 + 1] * 3
+
+
+def test_a_parameter_is_an_argument(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(3)
+    with ctx.task_graph() as graph:
+        more = graph.param("more", 1.0)
+
+    def add(i: Any, x: Any) -> None:
+        x[i] += more
+
+    with pytest.raises(TypeError, match="<parameter more=1.0> of variables around it; give it by args="):
+        KernelThere(make_builder, ELEMENTS, space_of((3,)), (x.rw(),), add)

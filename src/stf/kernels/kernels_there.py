@@ -18,6 +18,7 @@ from stf._port.remote_arrays import context_makers, here
 from stf.kernels.body_arguments import accessed
 from stf.kernels.captured import Captured, is_users_module
 from stf.kernels.reductions import Reduction
+from stf.values.params import Param
 
 __all__ = ["KernelThere"]
 
@@ -123,6 +124,11 @@ class Sealed:
         if isinstance(value, types.FunctionType):
             known = self.functions.get(value)
             return known or self.function(value, Captured(value, f"the function '{value.__name__}'"))
+        if isinstance(value, Param):
+            raise TypeError(
+                f"the body of a kernel for a GPU of another process reads {value!r} of variables around it; give it by "
+                "args="
+            )
         if not is_users_module(value):
             return value
         key = value, captured.attributes
