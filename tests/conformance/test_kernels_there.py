@@ -76,6 +76,15 @@ def test_threads_of_a_hierarchy(ctx: stf.Context) -> None:
 
 
 steps: Any = None  # a module that a test makes
+TWICE = """
+def one(th, s):
+    s[th.rank()] = 1.0
+
+first = one
+
+def one(th, s):
+    s[th.rank()] = 1.0
+"""
 SOURCE = """
 STEP = 1.0
 
@@ -123,3 +132,15 @@ def test_a_parameter_is_an_argument(ctx: stf.Context) -> None:
 
     with pytest.raises(TypeError, match="<parameter more=1.0> of variables around it; give it by args="):
         KernelThere(make_builder, ELEMENTS, space_of((3,)), (x.rw(),), add)
+
+
+def test_bodies_of_the_same_text(ctx: stf.Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "twice_there.py").write_text(TWICE)
+    monkeypatch.syspath_prepend(tmp_path)
+    twice = importlib.import_module("twice_there")
+    s = ctx.logical_data_zeros(4)
+    made = [KernelThere(make_builder, THREADS, Group(stf.par(4)), (s.rw(),), fn) for fn in (twice.first, twice.one)]
+    for call in pickle.loads(cloudpickle.dumps(made)):
+        found = np.zeros(4)
+        call(found)
+        assert found.tolist() == [1.0] * 4

@@ -72,7 +72,7 @@ class KernelThere:
         if source is not None:
             path, first, text = source
             lines = ["\n"] * (first - 1) + text.splitlines(keepends=True)
-            name = f"{path}[{zlib.crc32(text.encode()):08x}]"  # there may be other versions of the file
+            name = f"{path}[{zlib.crc32(f'{first} {text}'.encode()):08x}]"  # there may be other versions of the file
             linecache.cache[name] = len(text), None, lines, name
             self.body.__code__ = self.body.__code__.replace(co_filename=name)
 
