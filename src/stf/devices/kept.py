@@ -4,8 +4,8 @@ A driver's streams and pools cost 0.5 ms to make on one GPU and 27 ms on two, wh
 other device (H200). Libraries keep memory and handles by stream: CuPy and PyTorch start anew on new ones. So a driver
 that nobody uses rests here: it has its streams and threads, and a little memory in each of its pools.
 
-One context at a time has it. It is closed instead where data are still alive on it, or a device was lost; at exit all
-are closed. `stf.config.reuse_devices` says whether any rests.
+One context at a time has it. It is closed instead where data are still alive on it, work may still run, or a device was
+lost; at exit all are closed. With `stf.config.reuse_devices` off, none rests.
 """
 
 from __future__ import annotations
