@@ -25,7 +25,7 @@ def test_defaults() -> None:
     config.reload({})
     assert config.devices is None
     assert config.dot_ignore_prereqs is True
-    on = ["limit_blas", "conditional_nodes", "host_pool", "dot_ignore_prereqs"]
+    on = ["limit_blas", "conditional_nodes", "host_pool", "reuse_devices", "dot_ignore_prereqs"]
     assert [name for name in FLAGS if getattr(config, name)] == on
     assert all(s.source == "default" and s.value == s.default for s in config.SETTINGS)
 

@@ -384,8 +384,11 @@ class StreamBackend(LanePort):
         """Let the driver rest, or close it; where that lacked memory, again."""
         try:
             self.driver.retire()
-        except MemoryError:
-            self.driver.close()
+        except (MemoryError, RecursionError):
+            try:
+                self.driver.close()
+            except MemoryError:
+                self.driver.close()
         return 0
 
 

@@ -76,6 +76,8 @@ def make_lock(kind):
     """Return a lock, by ``threading.Lock`` or ``threading.RLock``: where there is no memory for it, MemoryError."""
     try:
         return kind()
+    except RecursionError:
+        raise
     except RuntimeError as error:  # which CPython says
         raise MemoryError(str(error)) from None
 

@@ -32,30 +32,43 @@ class KeptDrivers:
         with self.lock:
             at = next((i for i, (known, _) in enumerate(self.drivers) if known == key), -1)
             driver = self.drivers.pop(at)[1] if at >= 0 else None
-        if driver is None or driver.resume():
-            return driver
-        driver.close()
-        return None
+        if driver is None:
+            return None
+        works = False
+        try:
+            works = driver.resume()
+        finally:  # nobody else has it
+            if not works:
+                close(driver)
+        return driver if works else None
 
     def keep(self, key: Hashable, driver: Any) -> None:
         """Let a driver rest; the one that has rested longest is closed where there are too many."""
+        while len(self.drivers) >= MOST:
+            with self.lock:
+                oldest = self.drivers.pop(0)[1] if len(self.drivers) >= MOST else None
+            if oldest is not None:
+                close(oldest)
         with self.lock:
             self.drivers.append((key, driver))
-            oldest = self.drivers.pop(0)[1] if len(self.drivers) > MOST else None
-        if oldest is not None:
-            oldest.close()
 
     def stop(self) -> None:
         """Close all."""
-        with self.lock:
-            drivers, self.drivers = self.drivers, []
-        for _, driver in drivers:
-            driver.close()
+        while self.drivers:
+            close(self.drivers.pop()[1])
 
     def forget_parent(self) -> None:
         """Start anew in the child of a fork, which has none of its parent's threads."""
         self.drivers = []
         self.lock = threading.Lock()
+
+
+def close(driver: Any) -> None:
+    """Close a driver; where that lacked memory, again."""
+    try:
+        driver.close()
+    except (MemoryError, RecursionError):
+        driver.close()
 
 
 kept = KeptDrivers()

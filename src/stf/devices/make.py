@@ -245,12 +245,12 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
         made_of = spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool
         is_reused = config.reuse_devices and config.hostile is None
         key = *made_of, config.limit_blas, first_used(spec.numbers)
+        keeper = functools.partial(kept.keep, key) if is_reused else None
         driver = kept.take(key) if is_reused else None
         if driver is not None:
             return driver
         driver = CallersDriver(*made_of)
-        if is_reused:
-            driver.keeper = functools.partial(kept.keep, key)
+        driver.keeper = keeper
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     try:

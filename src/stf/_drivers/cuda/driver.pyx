@@ -675,7 +675,7 @@ cdef class CudaDriver(HardwareDriver):
 
     def retire(self):
         cdef size_t total = 0
-        if self.keeper is None or self.lost is not None or self.live_allocations or self.loss_watchers:
+        if self.keeper is None or self.lost is not None or self.live_allocations or len(self.pins) or self.loss_watchers:
             return self.close()
         if self.errors or self.statistics()[0] > len(self.helpers):  # a stream did not come back: it may still work
             return self.close()
