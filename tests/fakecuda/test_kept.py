@@ -58,16 +58,14 @@ def test_what_may_not_be_used_again_is_closed(run):
             add(x)
             driver = ctx._driver
         assert kept.drivers == [(kept.drivers[0][0], driver)]
-        stf.config.reuse_devices = False
-        with stf.context(devices="cuda:0") as ctx:
-            assert ctx._driver is not driver
-        assert len(kept.drivers) == 1
-        stf.config.reuse_devices = True
+        drivers = [driver]
         for limit in (0, 1 << 20):  # made of something else
             stf.config.graph_cache = limit
             with stf.context(devices="cuda:0") as ctx:
-                assert ctx._driver is not driver
-        assert len(kept.drivers) == 2 and driver.leaks()[:2] == (0, 0)  # the oldest went
+                assert ctx._driver not in drivers
+                drivers.append(ctx._driver)
+        assert [known for _, known in kept.drivers] == drivers[1:]
+        assert driver.leaks()[:2] == (0, 0)  # the oldest went
         nothing_left()
 
 
@@ -208,4 +206,35 @@ def test_a_context_counts_its_own_graphs(run):
             return ctx.statistics().graphs_made
 
         assert work() == work() > 0
+        nothing_left()
+
+
+def test_who_lacks_memory_gets_that_of_drivers_at_rest(run):
+    def body():
+        def use(devices):
+            with stf.context(devices=devices) as ctx:
+                x = ctx.logical_data(np.zeros(5 << 17))  # 5 MiB of 8
+                add(x)
+                assert x.numpy()[0] == 1
+
+        use("cuda:0")
+        use("cuda:0,1")  # another driver, whose pools are empty
+        use("cuda:0")
+        nothing_left()
+
+    run(body, FAKECUDA_MEMORY=str(8 << 20))
+
+
+def test_without_the_setting_none_rests_any_more(run):
+    @run
+    def body():
+        from stf.devices.kept import kept
+
+        with stf.context(devices="cuda:0"):
+            pass
+        assert len(kept.drivers) == 1
+        stf.config.reuse_devices = False
+        with stf.context(devices="cuda:0"):
+            assert kept.drivers == []
+        assert kept.drivers == []
         nothing_left()

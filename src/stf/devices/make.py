@@ -244,6 +244,8 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
         graphs = config.graph_cache, config.conditional_nodes
         made_of = spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool
         is_reused = config.reuse_devices and config.hostile is None
+        if not config.reuse_devices:
+            kept.stop()
         key = *made_of, config.limit_blas, first_used(spec.numbers)
         keeper = functools.partial(kept.keep, key) if is_reused else None
         driver = kept.take(key) if is_reused else None

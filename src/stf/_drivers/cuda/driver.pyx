@@ -43,6 +43,18 @@ cdef size_t KEPT = 32 << 20  # bytes of each pool of a driver at rest: what CUDA
 cdef int KEPT_PART = 64  # or this part of the device's memory: what the next one needs is there again
 
 
+cdef list resting = []  # drivers
+
+
+cdef int trim_resting() except -1:
+    """Give back what the pools of drivers at rest have: somebody finds no memory."""
+    for driver in list(resting):
+        for item in (<CudaDriver>driver).devices:
+            if (<Device>item).is_open:
+                trim((<Device>item).pool, 0)
+    return 0
+
+
 cdef class CudaDriver(HardwareDriver):
     """The GPUs with the given ordinals.
 
@@ -563,6 +575,7 @@ cdef class CudaDriver(HardwareDriver):
                     cu.cuMemPoolTrimTo(pool, 0)
                     with gil:
                         virtual.free_spare()
+                        trim_resting()
                     code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)
                 if code == cu.CUDA_SUCCESS and at_once:
                     code = cu.cuStreamSynchronize(handle)
@@ -628,6 +641,7 @@ cdef class CudaDriver(HardwareDriver):
         except MemoryError:
             virtual.free_spare()
             trim(self.gpu(device).pool, 0)
+            trim_resting()
             mapping.map(place)
         address = mapping.address + place
         self.mapped[address] = mapping, place, device, nbytes
@@ -687,11 +701,14 @@ cdef class CudaDriver(HardwareDriver):
         if self.has_host_pool:
             trim(self.host_pool, KEPT)
         self.identities = self.context_numbers()
+        resting.append(self)
         self.keeper(self)
         return 0
 
     def resume(self):
         """Begin anew after a rest; whether that is possible: no device was reset meanwhile, or lost by work of others."""
+        if self in resting:
+            resting.remove(self)
         if self.lost is not None or self.context_numbers() != self.identities:
             return False
         for item in self.devices:
@@ -714,6 +731,8 @@ cdef class CudaDriver(HardwareDriver):
         QueueDriver.close(self)
         if self.closed:
             return 0
+        if self in resting:
+            resting.remove(self)
         lost = self.lost or error_of(cu.CUDA_ERROR_DEINITIALIZED, "a call after close", "this driver")
         self.submitter.stop()
         self.pins.close()
