@@ -36,7 +36,7 @@ def main() -> None:
     options = parser.parse_args()
     print(cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
     print(f"{'case':44} {'call, us':>9} {'with its work, us':>18}")
-    for cases in (calls, waits, launches, histograms, by_hand):
+    for cases in (calls, waits, launches, histograms, contexts, by_hand):
         with stf.context(devices="cuda:0") as ctx:
             for name, call in cases(ctx):
                 if options.profile is None:
@@ -124,6 +124,24 @@ def calls(ctx: stf.Context) -> Iterator[Case]:
 
     yield "launch, hierarchy kept", lambda: ctx.launch(kept, y.rw())(thread)
     yield "launch, hierarchy written at the call", lambda: ctx.launch(par(32, con(128)), y.rw())(thread)
+
+
+def contexts(ctx: stf.Context) -> Iterator[Case]:
+    """Contexts of one task on new data, from their opening to their end."""
+
+    def one() -> None:
+        with stf.context(devices="cuda:0") as own:
+            x = own.logical_data_empty(SMALL)
+            with own.task(x.write()):
+                pass
+
+    def with_new_streams() -> None:
+        stf.config.reuse_devices = False
+        one()
+        stf.config.reuse_devices = True
+
+    yield "context of a task", one
+    yield "the same, with streams and pools of its own", with_new_streams
 
 
 def waits(ctx: stf.Context) -> Iterator[Case]:
