@@ -7,6 +7,7 @@ import functools
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from helpers import is_cuda, library, put, runs_kernels
 
 import stf
 from stf.placement import planned
+from stf.tasks.window import conflict, modes_of
 
 
 @stf.task
@@ -455,3 +457,50 @@ def test_user_graphs_keep_their_plan(several):
     for _ in range(5):
         graph.launch()
     assert x.numpy().tolist() == [5.0] * 4
+
+
+@pytest.mark.parametrize("max_pending", [1, 2, 1000])
+def test_what_a_body_submits_overtakes_nothing_of_the_window(several, max_pending):
+    """Its task is the most urgent one, and whoever submits the others may be held back by it."""
+    ctx = several(placement=planned(window=8), max_pending=max_pending)
+    if is_cuda(ctx):
+        pytest.skip("bodies on a device only enqueue")
+    home = np.ones(4)
+    x, y = ctx.logical_data(home), ctx.logical_data(np.zeros(4))
+
+    @stf.task
+    def double(x: stf.ReadWrite):
+        x *= 2
+
+    @stf.task
+    def add(x: stf.ReadWrite):
+        x += 1
+
+    @stf.task
+    def nest(y: stf.ReadWrite, x: stf.Data):
+        y += 1
+        add(x)
+
+    double(x)
+    nest.with_priority(-1)(y, x)
+    for _ in range(4):
+        add(y)
+    ctx.synchronize()
+    ctx.finalize()
+    assert home.tolist() == [3.0] * 4
+
+
+def test_tasks_conflict_by_what_their_data_are_tiles_or_parts_of(several):
+    ctx = several()
+    x, y = ctx.logical_data(np.zeros((4, 4))), ctx.logical_data(np.zeros(4))
+    whole = stf.data_place.composite(ctx.devices, stf.partition("blocked"))
+    z = ctx.logical_data(np.zeros(4), data_place=whole)
+    tiles = x.tiles((2, 2))
+
+    def modes(*accesses):
+        return modes_of(types.SimpleNamespace(accesses=accesses))
+
+    assert conflict(modes(tiles[0, 0].read()), modes(tiles[1, 1].rw()))
+    assert conflict(modes(y.read(), z.parts[0].write()), modes(z.parts[1].read()))
+    assert not conflict(modes(y.read(), z.read()), modes(z.parts[1].read(), y.read()))
+    assert not conflict(modes(y.rw()), modes(z.rw()))

@@ -27,7 +27,7 @@ cdef class Engine(EngineState):
     cdef int tell_end(self, TaskCore task, Outcome outcome) except -1
     cdef int let_go(self, TaskCore task) except -1
     cdef int hold_back(self) except -1
-    cdef int hold_back_if_due(self, bint ahead=*) except -1
+    cpdef int hold_back_if_due(self, bint ahead=*) except -1
     cdef Version admit(self, TaskCore task)
     cdef Version claim(self, TaskCore task, Access use)
     cdef int unclaim(self, TaskCore task, int count) except -1

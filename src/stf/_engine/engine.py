@@ -63,7 +63,7 @@ class Engine(EngineState):
     def begin(self, task):
         """Claim, order and provide; the task is open afterwards. Nothing has changed if this raises."""
         if self.window is not None:
-            self.window.release()
+            self.window.release_before(task)
         while True:
             if self.gathering is not None and (gathering := self.to_ask(task)) is not None:
                 must_have_room(LAUNCHES)
@@ -196,9 +196,11 @@ class Engine(EngineState):
         """Back-pressure: keep at most `max_pending` queued bodies in flight, by halves.
 
         When half of them were submitted since the last look, wait for those submitted before it. A body that submits
-        never waits: it may be what the others wait for.
+        never waits: it may be what the others wait for. Nor does who submits tasks of a window: a body may wait for the
+        last of them.
         """
-        if PyThread_get_thread_ident() in host_waits.RUNNING:
+        thread = PyThread_get_thread_ident()
+        if thread in host_waits.RUNNING or (self.window is not None and self.window.is_submitted_by(thread)):
             return 0
         tails = EventSet()
         self.root.tails(tails)

@@ -216,6 +216,15 @@ class RepeatFinder:
             return
         self.keeper.release(count)
 
+    def release_before(self, task):
+        """Submit what is held before a task begins, and wait for what another thread submits of its data."""
+        self.release()
+        self.keeper.wait_for_data_of(task)
+
+    def is_submitted_by(self, thread):
+        """Return whether a thread submits what was held."""
+        return self.keeper.submitter == thread
+
     def is_waiting(self):
         """Return whether this thread would submit something if it asked."""
         return self.keeper.is_waiting()

@@ -24,7 +24,9 @@ with a recording that is given up.
 
 **Threads.** One thread releases at a time, and another one that begins a task meanwhile waits, since it may come after
 what is being submitted. It waits only as long as that goes on: the one that submits may itself wait for memory, or for
-data that the other one holds (`PATIENCE_S`). What bodies submit is not held. It comes after what is held.
+data that the other one holds (`PATIENCE_S`). But a task whose data are used by what is not submitted yet waits in any
+case: it would overtake that, and both would have wrong values. Where that has no end it is an error (`LONG_S`). What
+bodies submit is not held. It comes after what is held.
 
 **Errors.** A window is submitted or dropped, never half. Where a task cannot begin, what it was to write is poisoned,
 the others are submitted, and the first error is raised then. The `Clerk` keeps it for the next release by a user's
@@ -41,8 +43,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from stf._engine import host_waits, outcomes
+from stf._engine.access import READ
 from stf._engine.failures import Cancellation, Failure
 from stf._engine.task import NEW  # type: ignore[attr-defined]  # of the .pxd
+from stf._engine.thread_turns import TurnError
 from stf._support.context_variables import variables_here
 from stf._support.sync import make_lock
 from stf.placement.plans import plan
@@ -52,6 +56,7 @@ from stf.tasks.repeats import Held
 
 IDLE_S = 200e-6
 PATIENCE_S = 0.05
+LONG_S = 30.0
 STEP_S = 0.001
 TOLD = 4  # errors of one release
 
@@ -78,6 +83,7 @@ class Window:
         self.lock = make_lock(threading.RLock)
         self.submitter = 0  # the thread that submits; 0 for none
         self.submitted = 0  # how many tasks it has submitted: it goes on
+        self.left: dict[int, Held] = {}  # what it has not submitted yet
         self.errors: list[BaseException] = []  # that nobody was told
         self.planned_s: dict[Any, float] | None = None  # the times that a recording was planned with
         self.clerk: Clerk | None = None
@@ -142,8 +148,44 @@ class Window:
                 self.submit(self.held, len(self.held) if count is None else count)
             finally:
                 self.lock.release()
+            self.engine.hold_back_if_due()
         if self.errors:
             self.tell()
+
+    def release_before(self, task: Any) -> None:
+        """Submit what is held before a task begins, and wait for what another thread submits of its data."""
+        self.release()
+        self.wait_for_data_of(task)
+
+    def is_submitted_by(self, thread: int) -> bool:
+        """Return whether a thread submits what was held."""
+        return self.submitter == thread
+
+    def wait_for_data_of(self, task: Any) -> None:
+        """Wait until nothing is left, of what another thread submits now, that a task would overtake.
+
+        Raises
+        ------
+        TurnError
+            That thread does not go on, as it may wait for this one.
+        """
+        if self.submitter in (0, threading.get_ident()):
+            return
+        modes = modes_of(task)
+        end = time.monotonic() + LONG_S
+        while self.submitter and self.is_overtaken(modes):
+            if time.monotonic() > end:
+                raise TurnError(
+                    f"task {task.label()} ({task.call_site}) comes after tasks on the same data that were held "
+                    f"{self.until}, and the thread that submits these waits, perhaps for this one; call "
+                    "ctx.synchronize() before the task whose body submits it"
+                )
+            time.sleep(STEP_S)
+            self.release()
+
+    def is_overtaken(self, modes: dict[int, int]) -> bool:
+        """Return whether a task that uses data so would overtake one that is not submitted yet."""
+        return any(conflict(modes, modes_of(one.task)) for one in [*self.left.values(), *self.held])
 
     def get_turn(self) -> bool:
         """Take the lock; False where who has it does not go on, as it may wait for this thread."""
@@ -162,8 +204,8 @@ class Window:
         if not held:
             return
         before, self.submitter = self.submitter, threading.get_ident()  # before `held` is empty for other threads
-        tasks = taken_out(held)
-        left = dict(enumerate(tasks))  # what is not submitted yet
+        tasks, outer = taken_out(held), self.left
+        left = self.left = dict(enumerate(tasks))
         try:
             order, places = self.order([one.task for one in tasks], count)
             if held is self.recorded and self.placement is not None:
@@ -171,7 +213,7 @@ class Window:
             if count < len(tasks):
                 chosen = set(order)
                 held[:0] = [one for index, one in enumerate(tasks) if index not in chosen]
-                left = {index: tasks[index] for index in order}
+                left = self.left = {index: tasks[index] for index in order}
             for index in order:
                 one = tasks[index]
                 if places is None:
@@ -189,7 +231,7 @@ class Window:
                 self.poison(one, error)
             raise
         finally:
-            self.submitter = before
+            self.submitter, self.left = before, outer
 
     def take_planned(self) -> dict[Any, float] | None:
         """Return the times that a recording was planned with, once."""
@@ -244,6 +286,24 @@ class Window:
             failure = Cancellation.of(one.task)
             self.engine.cancelled.append(failure)
             outcomes.spoil(self.engine, one.task, failure)
+
+
+def modes_of(task: Any) -> dict[int, int]:
+    """Return how a task uses data, by the identity of what these are tiles or parts of."""
+    found: dict[int, int] = {}
+    for access in task.accesses:
+        core = access.core
+        if core.linked is not None and core.linked.whole is not None:
+            core = core.linked.whole
+        while core.parent is not None:
+            core = core.parent
+        found[id(core)] = found.get(id(core), 0) | access.mode
+    return found
+
+
+def conflict(modes: dict[int, int], others: dict[int, int]) -> bool:
+    """Return whether two tasks use the same data, and one of them writes."""
+    return any(key in others and (mode | others[key]) & ~READ for key, mode in modes.items())
 
 
 def taken_out(held: list[Held]) -> list[Held]:
