@@ -203,7 +203,12 @@ class Engine(EngineState):
         if thread in host_waits.RUNNING or (self.window is not None and self.window.is_submitted_by(thread)):
             return 0
         tails = EventSet()
-        self.root.tails(tails)
+        self.gate.enter()  # a body may be in the middle of a submission
+        try:
+            self.root.flush()
+            self.root.tails(tails)
+        finally:
+            self.gate.leave()
         host_waits.settles(self.root, self.backlog if self.max_pending > 1 else tails)
         self.backlog = tails
         self.since_look = 1  # the one that is about to begin

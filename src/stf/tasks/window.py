@@ -126,6 +126,7 @@ class Window:
         self.held.append(held)
         if len(self.held) >= self.size:
             self.release((self.size + 1) // 2)
+            self.engine.hold_back_if_due()
         elif len(self.held) == 1 and not self.is_simulated:
             if self.clerk is None:
                 self.clerk = Clerk(self)
@@ -148,7 +149,6 @@ class Window:
                 self.submit(self.held, len(self.held) if count is None else count)
             finally:
                 self.lock.release()
-            self.engine.hold_back_if_due()
         if self.errors:
             self.tell()
 
