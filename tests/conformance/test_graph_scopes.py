@@ -468,3 +468,24 @@ def test_a_task_that_is_skipped_in_a_scope_poisons_what_it_was_to_write(ctx, lX,
     assert lZ.numpy().tolist() == ([0, 1, 2, 3] if known and not leaves else [0] * 4)
     with contextlib.suppress(stf.TaskFailedError):
         ctx.check_errors()
+
+
+@pytest.mark.parametrize("max_pending", [1, 1000])
+def test_a_token_that_is_poisoned_stays_so_through_a_scope(ctx_factory, max_pending):
+    """Whoever reads it is not run, as with other data."""
+    ctx = ctx_factory(max_pending=max_pending)
+    token, ran = ctx.token(), []
+
+    def fails(*arrays):
+        raise ValueError("meant")
+
+    with contextlib.suppress(stf.TaskFailedError):
+        ctx.host_launch(token.rw())(fails)
+        with ctx.graph_scope():
+            ctx.host_launch(token.rw())(lambda: None)
+    with contextlib.suppress(stf.TaskFailedError), ctx.task(stf.exec_place.host(), token.read()):
+        ran.append(True)
+    with pytest.raises(stf.TaskFailedError, match="meant"):
+        ctx.host_launch(token.read())(lambda: ran.append(True))
+        ctx.finalize()
+    assert not ran

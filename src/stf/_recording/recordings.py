@@ -329,7 +329,10 @@ def use_of(data: Data):
     outer = version.parent
     had_content = outer.valid > 0 or outer.partials is not None or outer.is_poisoned()
     if data.token:
-        return Use(data, mode, [], None, True)
+        ordering = Use(data, mode, [], None, True)
+        if version.scope.runs_once:
+            ordering.version = version
+        return ordering
     entries = list(version.entries or ())
     finals = None
     if mode & WRITE:
