@@ -504,3 +504,23 @@ def test_tasks_conflict_by_what_their_data_are_tiles_or_parts_of(several):
     assert conflict(modes(y.read(), z.parts[0].write()), modes(z.parts[1].read()))
     assert not conflict(modes(y.read(), z.read()), modes(z.parts[1].read(), y.read()))
     assert not conflict(modes(y.rw()), modes(z.rw()))
+
+
+def test_a_whole_keeps_its_order_with_its_parts(several):
+    """The most urgent task uses the whole, which one before it has changed in part."""
+    ctx = several(placement=planned(window=8))
+    home = np.ones(4)
+    x = ctx.logical_data(home, data_place=stf.data_place.composite(ctx.devices, stf.partition("blocked")))
+    y = ctx.logical_data(np.zeros(4))
+
+    @stf.task
+    def double(x: stf.ReadWrite):
+        x *= 2
+
+    double(x.parts[0])
+    inc.with_priority(-1)(x)
+    for _ in range(6):
+        inc(y)
+    expected = np.ones(4)
+    expected[x.parts[0].region.indices()] = 2
+    assert ctx.wait(x).tolist() == (expected + 1).tolist()

@@ -128,6 +128,13 @@ def by_readiness(placement, tasks, indices):
     return [at[place].pop() for place in wanted]
 
 
+def ordered_with(core):
+    """Return the data whose tasks keep their order with those of some data: parts share that of their whole."""
+    if core.linked is None or core.linked.whole is None:
+        return core
+    return ordered_with(core.linked.whole) if core.linked.whole is not core else core
+
+
 def ranks_of(placement, tasks):
     """Return the rank of each task: the time from its begin to the end of all that comes after it, as if all ran."""
     i: cython.Py_ssize_t
@@ -138,7 +145,7 @@ def ranks_of(placement, tasks):
     numbers: dict = {}
     for i in range(len(tasks)):
         for item in cython.cast(TaskCore, tasks[i]).accesses:
-            numbers.setdefault(cython.cast(Access, item).core, len(numbers))
+            numbers.setdefault(ordered_with(cython.cast(Access, item).core), len(numbers))
     latency, per_byte = typical_way(placement)
     if cython.compiled:
         uses = cython.cast("Rank*", PyMem_Calloc(len(numbers) + 1, cython.sizeof(Rank)))
@@ -159,20 +166,20 @@ def ranks_of(placement, tasks):
                 seconds += placement.runs[kind].seconds
             rank = 0.0
             for item in task.accesses:
-                k = numbers[cython.cast(Access, item).core]
+                k = numbers[ordered_with(cython.cast(Access, item).core)]
                 rank = max(rank, uses[k].written)
                 if cython.cast(Access, item).mode != READ:
                     rank = max(rank, uses[k].used)
             rank += max(seconds / len(placement.kinds), LEAST_S)
             for item in task.accesses:
                 access = cython.cast(Access, item)
-                k = numbers[access.core]
+                k = numbers[ordered_with(access.core)]
                 if access.mode != READ:
                     uses[k].written = rank
                     uses[k].used = 0.0
             for item in task.accesses:
                 access = cython.cast(Access, item)
-                k = numbers[access.core]
+                k = numbers[ordered_with(access.core)]
                 if access.mode != WRITE:
                     uses[k].used = max(uses[k].used, rank + uses[k].move)
             ranks[i] = rank
