@@ -14,6 +14,7 @@ import pytest
 from helpers import is_cuda, library, put, runs_kernels
 
 import stf
+from stf.observe.durations import Duration
 from stf.placement import planned
 from stf.tasks.window import conflict, modes_of
 
@@ -524,3 +525,38 @@ def test_a_whole_keeps_its_order_with_its_parts(several):
     expected = np.ones(4)
     expected[x.parts[0].region.indices()] = 2
     assert ctx.wait(x).tolist() == (expected + 1).tolist()
+
+
+def test_a_whole_keeps_its_order_with_its_tiles(several):
+    """As above; the tiles are dropped before, while their task is held."""
+    ctx = several(placement=planned(window=8))
+    x, y = ctx.logical_data(np.ones(4)), ctx.logical_data(np.zeros(4))
+
+    @stf.task
+    def double(x: stf.ReadWrite):
+        x *= 2
+
+    tiles = x.tiles(2)
+    double(tiles[1])
+    del tiles
+    inc.with_priority(-1)(x)
+    for _ in range(6):
+        inc(y)
+    assert ctx.wait(x).tolist() == [2, 2, 3, 3]
+
+
+def test_tiles_of_one_array_are_planned_beside_each_other():
+    """Their tasks are no chain, as those on the whole would be."""
+    calibration = stf.Calibration(
+        {(f, n, "H200"): Duration(16, 1e-3, 1e-3, 1e-3) for f in ("init", "inc") for n in range(48)}, {}
+    )
+
+    def program():
+        with stf.context(place="auto", placement=planned(window=64)) as ctx:
+            for _ in range(4):
+                for tile in ctx.logical_data_empty(1 << 10).tiles(1 << 7).ravel():
+                    init(tile, 1.0)
+                    inc(tile)
+
+    one, four = (stf.plan(program, devices=f"{n}xH200", model=calibration).makespan for n in (1, 4))
+    assert one / four > 2.5

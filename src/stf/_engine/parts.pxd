@@ -26,6 +26,7 @@ cdef class Relation:
     cpdef bint is_newer_part(self) except -1
     cpdef bint is_older_part(self) except -1
 
+cpdef Data whole_of(Data data)
 cdef Relation relation_of(Data data)
 cdef Version outermost(Data data)
 cdef Version conflict(EngineState engine, TaskCore task, Access use)

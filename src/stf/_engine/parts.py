@@ -79,6 +79,14 @@ class Relation:
         return its > outermost(self.data).written_at and its > self.synced
 
 
+def whole_of(data: Data):
+    """Return the whole that data are a part of, in whatever form; else the data themselves."""
+    relation = data.linked
+    if relation is None or cython.cast(Relation, relation).whole is None:
+        return data
+    return cython.cast(Relation, relation).whole
+
+
 def make_whole(engine: EngineState, data: Data, refresh):
     """Make data a whole, whose content ``refresh(place)`` brings up to date."""
     data.linked = Relation(data, WHOLE, None, None, refresh)

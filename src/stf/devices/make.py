@@ -118,12 +118,6 @@ def cuda_current() -> int:
     return int(cuda.current_ordinal())
 
 
-def first_used(ordinals: tuple[int, ...]) -> int:
-    """Return the device that a driver opens at once: the current one, or else the first."""
-    current = cuda_current()
-    return current if current in ordinals else ordinals[0]
-
-
 def cuda_attributes(ordinal: int) -> dict[str, Any]:
     """Return the name of a CUDA device, and what it has."""
     import stf._drivers.cuda.devices as cuda
@@ -235,24 +229,9 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
             make_transport(spec.cluster, spec.count), workers or 1, spec.cluster.batch, spec.cluster.batch_s
         )
     if spec.driver == "cuda":
-        from stf._drivers.cuda.callers import CallersDriver
-        from stf.devices.kept import kept
-
-        thread = config.submit_thread
-        if thread is None and ((cores or 1) < CORES_FOR_A_THREAD or shows_ranges()):
-            thread = False  # profilers name a kernel by the range in the thread that launches it
-        graphs = config.graph_cache, config.conditional_nodes
-        made_of = spec.numbers, workers or 1, spec.capacity, thread, *graphs, config.host_pool
-        is_reused = config.reuse_devices and config.hostile is None
-        if not config.reuse_devices:
-            kept.stop()
-        key = *made_of, config.limit_blas, first_used(spec.numbers)
-        keeper = functools.partial(kept.keep, key) if is_reused else None
-        driver = kept.take(key) if is_reused else None
-        if driver is not None:
+        driver, is_ready = cuda_driver(spec, cores or 1, workers or 1)
+        if is_ready:
             return driver
-        driver = CallersDriver(*made_of)
-        driver.keeper = keeper
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
     try:
@@ -266,6 +245,30 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
     except BaseException:  # such as no memory: nobody else has the driver, to close it
         driver.close()
         raise
+
+
+def cuda_driver(spec: DeviceSpec, cores: int, workers: int) -> tuple[Any, bool]:
+    """Return a driver for CUDA devices, and whether it is one that rested, which needs nothing more."""
+    from stf._drivers.cuda.callers import CallersDriver
+    from stf.devices.kept import kept
+
+    thread = config.submit_thread
+    if thread is None and (cores < CORES_FOR_A_THREAD or shows_ranges()):
+        thread = False  # profilers name a kernel by the range in the thread that launches it
+    graphs = config.graph_cache, config.conditional_nodes
+    made_of = spec.numbers, workers, spec.capacity, thread, *graphs, config.host_pool
+    if not config.reuse_devices:
+        kept.stop()
+    if not config.reuse_devices or config.hostile is not None:
+        return CallersDriver(*made_of), False
+    key = *made_of, config.limit_blas, devices_module().home_among(spec.numbers)
+    keeper = functools.partial(kept.keep, key)
+    driver = kept.take(key)
+    if driver is not None:
+        return driver, True
+    driver = CallersDriver(*made_of)
+    driver.keeper = keeper
+    return driver, False
 
 
 def make_transport(cluster: Cluster, count: int) -> Any:

@@ -7,6 +7,7 @@ needs, and before what needs it. Nothing waits there.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import linecache
 import types
@@ -60,10 +61,8 @@ class KernelThere:
         found = dict(self.__dict__)
         if type(self.body) is types.FunctionType:
             code = self.body.__code__
-            try:
+            with contextlib.suppress(OSError, TypeError):  # it has no source: `launch` says so
                 found["source"] = code.co_filename, code.co_firstlineno, inspect.getsource(code)
-            except (OSError, TypeError):  # who needs it will say so
-                pass
         return found
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -128,15 +128,11 @@ def by_readiness(placement, tasks, indices):
     return [at[place].pop() for place in wanted]
 
 
-def ordered_with(core):
-    """Return the data whose tasks keep their order with those of some data: parts share that of their whole."""
-    if core.linked is None or core.linked.whole is None:
-        return core
-    return ordered_with(core.linked.whole) if core.linked.whole is not core else core
-
-
 def ranks_of(placement, tasks):
-    """Return the rank of each task: the time from its begin to the end of all that comes after it, as if all ran."""
+    """Return the rank of each task: the time from its begin to the end of all that comes after it, as if all ran.
+
+    Parts have the order of their whole. A tile has an order of its own, and that of what it is a tile of.
+    """
     i: cython.Py_ssize_t
     k: cython.Py_ssize_t
     kind: cython.int
@@ -145,7 +141,10 @@ def ranks_of(placement, tasks):
     numbers: dict = {}
     for i in range(len(tasks)):
         for item in cython.cast(TaskCore, tasks[i]).accesses:
-            numbers.setdefault(ordered_with(cython.cast(Access, item).core), len(numbers))
+            data = whole_of(cython.cast(Access, item).core)
+            while data is not None:
+                numbers.setdefault(data, len(numbers))
+                data = data.parent
     latency, per_byte = typical_way(placement)
     if cython.compiled:
         uses = cython.cast("Rank*", PyMem_Calloc(len(numbers) + 1, cython.sizeof(Rank)))
@@ -166,20 +165,29 @@ def ranks_of(placement, tasks):
                 seconds += placement.runs[kind].seconds
             rank = 0.0
             for item in task.accesses:
-                k = numbers[ordered_with(cython.cast(Access, item).core)]
-                rank = max(rank, uses[k].written)
-                if cython.cast(Access, item).mode != READ:
-                    rank = max(rank, uses[k].used)
+                access = cython.cast(Access, item)
+                data = whole_of(access.core)
+                rank = max(rank, uses[cython.cast(cython.Py_ssize_t, numbers[data])].of_tiles)
+                while data is not None:
+                    k = numbers[data]
+                    rank = max(rank, uses[k].written)
+                    if access.mode != READ:
+                        rank = max(rank, uses[k].used)
+                    data = data.parent
             rank += max(seconds / len(placement.kinds), LEAST_S)
             for item in task.accesses:
                 access = cython.cast(Access, item)
-                k = numbers[ordered_with(access.core)]
+                data = whole_of(access.core)
+                k = numbers[data]
                 if access.mode != READ:
                     uses[k].written = rank
-                    uses[k].used = 0.0
+                    uses[k].used = uses[k].of_tiles = 0.0
+                while (data := data.parent) is not None:
+                    k = numbers[data]
+                    uses[k].of_tiles = max(uses[k].of_tiles, rank)
             for item in task.accesses:
                 access = cython.cast(Access, item)
-                k = numbers[ordered_with(access.core)]
+                k = numbers[whole_of(access.core)]
                 if access.mode != WRITE:
                     uses[k].used = max(uses[k].used, rank + uses[k].move)
             ranks[i] = rank

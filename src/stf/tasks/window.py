@@ -45,6 +45,7 @@ from typing import Any
 from stf._engine import host_waits, outcomes
 from stf._engine.access import READ
 from stf._engine.failures import Cancellation, Failure
+from stf._engine.parts import whole_of
 from stf._engine.task import NEW  # type: ignore[attr-defined]  # of the .pxd
 from stf._engine.thread_turns import TurnError
 from stf._support.context_variables import variables_here
@@ -180,8 +181,7 @@ class Window:
                     f"{self.until}, and the thread that submits these waits, perhaps for this one; call "
                     "ctx.synchronize() before the task whose body submits it"
                 )
-            time.sleep(STEP_S)
-            self.release()
+            self.release()  # which waits for its turn
 
     def is_overtaken(self, modes: dict[int, int]) -> bool:
         """Return whether a task that uses data so would overtake one that is not submitted yet."""
@@ -292,9 +292,7 @@ def modes_of(task: Any) -> dict[int, int]:
     """Return how a task uses data, by the identity of what these are tiles or parts of."""
     found: dict[int, int] = {}
     for access in task.accesses:
-        core = access.core
-        if core.linked is not None and core.linked.whole is not None:
-            core = core.linked.whole
+        core = whole_of(access.core)
         while core.parent is not None:
             core = core.parent
         found[id(core)] = found.get(id(core), 0) | access.mode

@@ -100,6 +100,12 @@ def current_ordinal():
     return device
 
 
+def home_among(ordinals):
+    """Return the position of the device that a driver opens at once: of the current one, or else the first."""
+    current = current_ordinal()
+    return ordinals.index(current) if current in ordinals else 0
+
+
 def ordinal_of(uintptr_t address):
     """Return the ordinal of the device whose memory an address is in; -1 if it is none's."""
     cdef int ordinal = -1

@@ -16,7 +16,7 @@ from stf._drivers.queues cimport QueueDriver
 import re
 import threading
 
-from stf._drivers.cuda.devices import current_ordinal, device_name
+from stf._drivers.cuda.devices import device_name, home_among
 from stf._port.links import HOST as HOST_LINK
 from stf._port.links import SAME_PLACE, THROUGH_HOST, peer_link
 from stf._support.sync import make_lock
@@ -32,8 +32,7 @@ cdef class HardwareDriver(QueueDriver):
         check(cu.cuInit(0), "cuInit", "this machine")
         try:
             self.devices = [Device(ordinal) for ordinal in ordinals]
-            current = current_ordinal()
-            self.home = ordinals.index(current) if current in ordinals else 0
+            self.home = home_among(ordinals)
             self.home_device = self.gpu(self.home)
             self.has_host_pool = host_pool and open_host_pool(&self.host_pool)
             if self.has_host_pool:
