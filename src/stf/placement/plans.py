@@ -36,7 +36,7 @@ if not cython.compiled:
     from types import SimpleNamespace
 
     def zeros(count):
-        return [SimpleNamespace(used=0.0, written=0.0, move=0.0) for _ in range(count)]
+        return [SimpleNamespace(used=0.0, written=0.0, of_tiles=0.0, move=0.0) for _ in range(count)]
 
 
 LONG_S: cython.double = 50e-6
