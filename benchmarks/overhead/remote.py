@@ -161,7 +161,7 @@ def measure_all(tasks: int, workers: int) -> Iterator[tuple[str, dict[str, float
         from distributed import Client, LocalCluster
 
         with contextlib.ExitStack() as stack:
-            cluster = stack.enter_context(LocalCluster(workers, threads_per_worker=1, dashboard_address=None))
+            cluster = stack.enter_context(LocalCluster(workers, threads_per_worker=1, dashboard_address=":0"))
             client = stack.enter_context(Client(cluster))
             yield "dask.delayed", measure_delayed(client, tasks, workers)
             yield "stf, Dask", measure_stf(stf.remote(client), tasks, workers)

@@ -213,7 +213,7 @@ def devices_of(transport: str) -> Any:
     elif kind == "dask":
         from distributed import Client, LocalCluster
 
-        with LocalCluster(int(count or 2), threads_per_worker=1, dashboard_address=None) as cluster:
+        with LocalCluster(int(count or 2), threads_per_worker=1, dashboard_address=":0") as cluster:
             with Client(cluster) as client:
                 yield stf.remote(client)
     elif kind == "gpu":

@@ -27,7 +27,7 @@ def devices(request: pytest.FixtureRequest) -> Iterator[Any]:
         return
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
         yield lambda: stf.remote(client)

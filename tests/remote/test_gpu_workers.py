@@ -183,7 +183,7 @@ def test_gpus_of_a_cluster(engine: str) -> None:
             stack.callback(ray.shutdown)
         else:
             distributed = pytest.importorskip("distributed")
-            cluster = distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None)
+            cluster = distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0")
             client = stack.enter_context(distributed.Client(stack.enter_context(cluster)))
             devices = stf.remote(client, gpus=True)
         ctx = stack.enter_context(stf.context(devices=devices))

@@ -56,7 +56,7 @@ def contenders(given: argparse.Namespace, A: Any, blocks: Any, first: Any) -> It
         from distributed import Client, LocalCluster
 
         with contextlib.ExitStack() as stack:
-            cluster = LocalCluster(given.workers, threads_per_worker=1, dashboard_address=None)
+            cluster = LocalCluster(given.workers, threads_per_worker=1, dashboard_address=":0")
             client = stack.enter_context(Client(stack.enter_context(cluster)))
             yield (
                 "dask.delayed",

@@ -43,6 +43,7 @@ MAX_BLOCKS = 1024  # of a reduction, whose results depend on it and on the shape
 HALF = BLOCK // 2  # threads, where more of them run at once: of kernels with many registers
 ROWS, LARGE = 4, 1 << 22  # elements of a thread along the last axis but one, in boxes of so many elements
 MOST_PRIVATE = 16384  # bytes of arrays of which each block has copies
+ALONE = 1 << 12  # elements that one block reduces, so that nothing is left to combine
 OFTEN = 4  # elements of a block that contribute for each that it combines in the end
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
@@ -131,9 +132,14 @@ class GpuLaunches:
         """Return the plan, which says the launch if that is all that the task does."""
         if len(self.launches) != 1 or self.held or self.scratch:
             return plan
-        if any(isinstance(item, Reduction) or item.data.core.token for item in arguments):
+        if any(accessed(item).data.core.token for item in arguments):
             return plan
-        return plan.launches(self.kernel, self.shapes[0], tuple(self.launches[0].bounds), self.constants)
+        returned = [i for i, item in enumerate(arguments) if is_returned(item)]
+        others = [i for i in range(len(arguments)) if i not in returned]
+        if any(isinstance(arguments[i], Reduction) for i in others):
+            return plan
+        order = tuple([*others, *returned]) if returned else None
+        return plan.launches(self.kernel, self.shapes[0], tuple(self.launches[0].bounds), self.constants, order)
 
     def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
         """Submit a task of several launches, with these numbers of the body's."""
@@ -158,10 +164,10 @@ class GpuLaunches:
             for access, (_, _, is_zero) in zip(scratch, self.scratch, strict=True):
                 if is_zero:
                     fill(chain, access, 0, task.context, "a barrier")
-            given = (*accesses, *held, *scratch, *numbers, *self.constants)
+            given = (*accesses, *held, *(scratch or returned), *numbers, *self.constants)
             for shape, (_, _, bounds) in zip(self.shapes, self.launches, strict=True):
                 chain.put(self.kernel, shape, (*bounds, *given))
-            if returned:
+            if self.combine is not None:
                 chain.put(self.combine, Config(1, BLOCK, 0), (self.blocks, *scratch, *returned, *self.neutral))
 
 
@@ -183,10 +189,14 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
     nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates, space.randoms)
     if signature.in_cpp is None:
         nest = nest._replace(private=private_in(signature, boxes))
+    if results and sum(math.prod(map(len, box)) for box in boxes) <= ALONE and len(boxes) == 1:
+        nest = nest._replace(alone=tuple([result.item.accumulates for result in results]))
     rows = rows_of(boxes, bool(results or nest.private))
     launches = launches_over(boxes, nest, rows)
     rows = 0 if is_at_limit(launches) else rows
-    partials = [result.partials for result in results]
+    if nest.alone:
+        launches = [launches[0]._replace(grid=(1,) * len(launches[0].grid))]
+    partials = [array_of(result.item.access) if nest.alone else result.partials for result in results]
     arguments = [*inputs.arguments, *coordinates, *neutral]
     kernel = gpu_loops.kernel_for(signature, nest, [*inputs.arrays, *partials], arguments, task.symbol, rows)
     load(kernel, task.context, task.where, where)
@@ -195,11 +205,11 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
         if threads_at_once(kernel, task, HALF) > threads_at_once(kernel, task, BLOCK) and not is_at_limit(smaller):
             launches = smaller
     combine = None
-    if results:
+    if results and not nest.alone:
         combine = gpu_loops.combining_kernel(results, [array_of(result.item.access) for result in results])
         load(combine, task.context, task.where, where)
     blocks = sum(launch.blocks for launch in launches)
-    scratch = [Scratch((blocks,), kind.dtype) for kind in partials]
+    scratch = [] if nest.alone else [Scratch((blocks,), kind.dtype) for kind in partials]
     constants = values_of([*coordinates, *neutral])
     return GpuLaunches(kernel, launches, inputs, constants, scratch, combine, values_of(neutral))
 

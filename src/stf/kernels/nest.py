@@ -122,6 +122,9 @@ class LoopNest(NamedTuple):
     private : tuple of (int, int)
         Arrays that are reduced into of which each block of a GPU has a copy in shared memory, with room for so many
         elements.
+    alone : tuple of bool
+        Where one block of a GPU has all elements and so writes the results itself: for each, whether what was there
+        before counts.
     """
 
     axes: tuple[Axis, ...]
@@ -132,13 +135,15 @@ class LoopNest(NamedTuple):
     coordinates: Callable[..., Any] | None = None
     randoms: int = 0
     private: tuple[tuple[int, int], ...] = ()
+    alone: tuple[bool, ...] = ()
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Key of what is compiled; equal for functions that are compiled to the same."""
         results = [(code_key(result.function), result.taken) for result in self.results]
         coordinates = () if self.coordinates is None else code_key(self.coordinates)
-        return self.axes, self.ndim, self.kinds, self.extra, tuple(results), coordinates, self.randoms, self.private
+        of_gpus = self.randoms, self.private, self.alone
+        return self.axes, self.ndim, self.kinds, self.extra, tuple(results), coordinates, *of_gpus
 
     @property
     def reduced(self) -> list[tuple[int, str]]:
@@ -156,4 +161,4 @@ class LoopNest(NamedTuple):
         for i, axis in enumerate(self.axes):
             found += [f"_stf_start{i}"] if axis.start is None else []
             found += [f"_stf_n{i}"] + ([f"_stf_step{i}"] if axis.is_strided else [])
-        return found + (["_stf_base"] if self.results else [])
+        return found + (["_stf_base"] if self.results and not self.alone else [])

@@ -28,6 +28,7 @@ cdef class LaunchPlan:
     cdef Config config
     cdef tuple before
     cdef tuple after
+    cdef tuple order
     cdef public tuple names
     cdef tuple functions
     cdef public tuple watched

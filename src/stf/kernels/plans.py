@@ -39,7 +39,7 @@ class PlannedAccess:
 
     def __init__(self, item):
         reduces: cython.bint = type(item) is REDUCTION
-        access: Access = item.access if reduces else item
+        access: Access = accessed_in(item)
         self.op, self.accumulates = (item.op, item.accumulates) if reduces else (None, False)
         self.mode = access.mode
         self.layout = None if access.core.token else access.core.layout
@@ -102,13 +102,13 @@ class LaunchPlan:
         self.extras = len(extra)
         self.kinds = (*map(type, extra), *[type(cell.cell_contents) for cell in closure])
         self.submit = submit
-        self.kernel = self.config = self.before = self.after = None
+        self.kernel = self.config = self.before = self.after = self.order = None
         self.names = self.watched = self.functions = ()
         self.is_for = None
 
-    def launches(self, kernel, shape, before, after):
-        """Say that it is one launch of a kernel. Returns this."""
-        self.kernel, self.config, self.before, self.after = kernel, shape, before, after
+    def launches(self, kernel, shape, before, after, order):
+        """Say that it is one launch of a kernel, which gets the arguments in this order if one is given. Returns this."""
+        self.kernel, self.config, self.before, self.after, self.order = kernel, shape, before, after, order
         return self
 
     def holds(self, task, body, construct, items, extra, enqueues):
@@ -161,6 +161,8 @@ class LaunchPlan:
     def run(self, task, items, numbers):
         """Submit a task."""
         if self.kernel is not None:
+            if self.order is not None:
+                items = tuple([accessed_in(items[i]) for i in self.order])
             given: tuple = self.before + items
             if numbers:
                 given += numbers
@@ -170,6 +172,11 @@ class LaunchPlan:
             items = tuple([item for i, item in enumerate(items) if self.items[i].layout is not None])
         self.submit(task, items, numbers)
         return 0
+
+
+def accessed_in(item):
+    """Return the access of an argument."""
+    return item.access if type(item) is REDUCTION else item
 
 
 def is_wide(value):

@@ -179,6 +179,11 @@ class CppWriter(GridWriter):
         self.put(*[f"    s{i}[thread] = stf_op{i}(s{i}[thread], s{i}[thread + half]);" for i in self.results])
         self.put("  }", "  __syncthreads();", "}")
         own = len(self.arrays) - len(self.results)
+        if self.nest.alone:
+            for i, adds in enumerate(self.nest.alone):
+                value = f"stf_op{i}(s{i}[0], a{own + i}())" if adds else f"s{i}[0]"
+                self.put(f"if (thread == 0) a{own + i}() = {value};")
+            return
         block = "_stf_base + blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z)"
         self.put(*[f"if (thread == 0) a{own + i}({block}) = s{i}[0];" for i in self.results])
 

@@ -85,9 +85,12 @@ class ElementWriter(GridWriter, PythonWriter):
             self.put(f"        _stf_atomic{i}(_stf_a{i}, _stf_k, _stf_p{i}[_stf_k])")
         if self.results:
             combine_in_block(self, self.results, self.count)
+            self.open("if _stf_t == 0:")
+            if self.nest.alone:
+                write_results(self, self.nest.alone)
+                return
             number = "_stf_cuda.blockIdx.y + _stf_cuda.gridDim.y * _stf_cuda.blockIdx.z"
             number = f"_stf_base + _stf_cuda.blockIdx.x + _stf_cuda.gridDim.x * ({number})"
-            self.open("if _stf_t == 0:")
             self.put(*[f"_stf_out{i}[{number}] = _stf_s{i}[0]" for i in self.results])
 
 
@@ -123,8 +126,13 @@ def combining_text(accumulates: Sequence[bool], neutral: list[KernelArgument]) -
     lines.depth -= 1
     combine_in_block(lines, every, 1)
     lines.open("if _stf_t == 0:")
-    for i in every:
-        if accumulates[i]:
+    write_results(lines, accumulates)
+    return lines.text
+
+
+def write_results(lines: Lines, accumulates: Sequence[bool]) -> None:
+    """Write what a block combined to scalars, with what was there before where that counts."""
+    for i, adds in enumerate(accumulates):
+        if adds:
             lines.put(f"_stf_s{i}[0] = _stf_op{i}(_stf_s{i}[0], _stf_out{i}[()])")
         lines.put(f"_stf_out{i}[()] = _stf_s{i}[0]")
-    return lines.text
