@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from patterns import MODULUS
 
-__all__ = ["CORES", "FLOPS", "LENGTH", "cpu_peak_s", "cuda_source", "kernel", "make_output", "must_be"]
+__all__ = ["CORES", "FLOPS", "LENGTH", "cpu_peak_s", "cuda_source", "kernel", "make_output", "must_be", "python_source"]
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 HEAD, BUFFER = 4, 64
@@ -109,4 +109,29 @@ extern "C" __global__ void task_{inputs}(long long step, long long column, long 
         out[3] = sum;
     }}
 }}
+"""
+
+
+def python_source(inputs: int) -> str:
+    """Return the same kernel in Python, for a group of `BUFFER` threads that share as many numbers."""
+    parameters = "".join(f", in{i}" for i in range(inputs))
+    total = " + ".join(["0.0", *(f"in{i}[2]" for i in range(inputs))])
+    return f"""
+def task(th, out{parameters}, step, column, iterations):
+    lane = th.rank(1)
+    parts = th.storage(1, np.float64)
+    x = 1.0
+    for k in range(iterations):
+        x = x * {FACTOR!r} + {TERM!r}
+    out[{HEAD} + lane] = x
+    parts[lane] = x
+    th.sync(1)
+    if lane == 0:
+        total = 0.0
+        for i in range({BUFFER}):
+            total += parts[i]
+        out[0] = step
+        out[1] = column
+        out[2] = (7919.0 * step + 104729.0 * column + 3.0 * ({total}) + 1.0) % {MODULUS}.0
+        out[3] = total
 """

@@ -7,11 +7,14 @@ first period are streamed in all of them.
 from __future__ import annotations
 
 import functools
+import linecache
 from typing import Any
 
-from kernel import BUFFER, LENGTH, cuda_source, kernel
+import numpy as np
+from kernel import BUFFER, LENGTH, cuda_source, kernel, python_source
 
 import stf
+from stf import con, mem, par
 
 from . import Missing, Runner
 
@@ -134,11 +137,23 @@ class TaskGraph(StfRunner):
 
 
 class PersistentGraph(TaskGraph):
-    """The same of compiled bodies, launched without Python."""
+    """The same of compiled bodies, launched without Python; on a GPU as one kernel, by bodies in Python."""
 
     name = "stf, persistent graph"
     compiles = True
     graph_options = {"backend": "persistent"}
+
+    def launch(self, first, last, base, iterations):
+        hierarchy = par(1, con(BUFFER, mem(8 * BUFFER)))
+        for step in range(first, last):
+            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            for column, inputs in enumerate(self.graph.row(step)):
+                accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
+                numbers = (number, column, iterations)
+                self.context.launch(hierarchy, *accesses, args=numbers)(body_of_threads(len(inputs)))
+
+    def note(self):
+        return self.recorded.explain().splitlines()[-1].strip() if self.on_gpu else ""
 
 
 class Replay(StfRunner):
@@ -173,6 +188,16 @@ def compiled(inputs: int) -> Any:
     import cupy
 
     return cupy.RawKernel(cuda_source(inputs), f"task_{inputs}")
+
+
+@functools.cache
+def body_of_threads(inputs: int) -> Any:
+    """Return the same kernel as a body of `ctx.launch`, which reads its source."""
+    text, name = python_source(inputs), f"<threads of {inputs} inputs>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope = {"np": np}
+    exec(compile(text, name, "exec"), scope)
+    return scope["task"]
 
 
 @functools.cache

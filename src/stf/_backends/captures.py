@@ -94,6 +94,14 @@ class StreamCaptures(Captures):
         self.driver.call_in_graph(lane.stream, body, written)
         return 0
 
+    def launch(self, slot, function, shape, offsets, arguments, at_once):
+        lane: Lane = self.port.lanes[slot]
+        extras = (None, bool(at_once), False)
+        name = f"cuda:{self.devices[lane.place]}"
+        at = self.port.kernels.at(lane.place)
+        at.launch(function, shape, extras, offsets, name, arguments, self.pointer(slot))
+        return 0
+
     def condition(self, slot, loops):
         lane: Lane = self.port.lanes[slot]
         device: cython.int = self.devices[lane.place]

@@ -12,6 +12,7 @@ cdef class Captures:
     cpdef int renew(self, object captured, list changes) except -1
     cpdef object capture(self, int place, object play, int staged)
     cpdef int call(self, int slot, object body, list targets) except -1
+    cpdef int launch(self, int slot, object function, tuple shape, list offsets, bytes arguments, bint at_once) except -1
     cpdef object condition(self, int slot, bint loops)
     cpdef int decide(self, int slot, object condition, tuple decision) except -1
     cpdef int play_if(self, int slot, object condition, object play) except -1

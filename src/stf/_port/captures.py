@@ -51,6 +51,10 @@ class Captures:
         """
         raise NotImplementedError
 
+    def launch(self, slot, function, shape, offsets, arguments, at_once):
+        """Put the launch of a function on the slot, perhaps with all blocks running at once; see `KernelsAt.launch`."""
+        raise NotImplementedError
+
     def condition(self, slot, loops):
         """Return a condition of the graph that a slot is captured into; it does not hold until something decides."""
         raise NotImplementedError

@@ -297,6 +297,7 @@ class Loops:
         self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
         self.pieces: list[LoopPiece] = []
         self.is_planned = False  # by times that were measured
+        self.there: Any = None  # the loop on a device (`device_loops`), if there is one
         self.addresses: dict[Any, int] = {}  # of replicas, for each of its loops
 
     def may_be_later(self) -> bool:
@@ -342,7 +343,7 @@ class Loops:
 
     def describe(self) -> list[str]:
         """Return what to tell of it, in lines."""
-        found = []
+        found = [] if self.there is None else [self.there.description]
         if self.first is not None and not self.reasons:
             steps, queues = len(self.first.order), self.first.count
             found.append(f"a persistent loop: {steps} steps, {queues} queues, {self.first.waits} waits")

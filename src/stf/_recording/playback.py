@@ -306,6 +306,17 @@ class Frame:
                     self.note(patch, content, arguments is not None, replicas)
         return 0
 
+    def put_function(self, function, shape, offsets, arguments, at_once):
+        """Launch a function in the graph that is captured.
+
+        Its arguments are bytes, or `Arguments` that are made anew for other values; these lie at `offsets`.
+        """
+        content = arguments if isinstance(arguments, bytes) else arguments.packed(self.values, None)
+        self.port.captures.launch(self.slot, function, shape, offsets, content, at_once)
+        if content is not arguments and self.variant.takes(True, []):
+            self.note(WordsPatch(arguments, (function, *shape)), content, True, [])
+        return 0
+
     def note(self, patch, content, varies, replicas):
         """Remember what was captured last, which depends on parameters, or would be changed for other data."""
         patch.node = self.port.captures.last_node(self.slot)

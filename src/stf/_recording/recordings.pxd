@@ -3,7 +3,7 @@ from stf._engine.access cimport READ, RW, WRITE, Access, Data
 from stf._recording.device_graphs cimport DriverGraph
 from stf._port.events cimport EventSet
 from stf._engine.scope cimport Scope
-from stf._port.replicas cimport INVALID, SHARED, Replica
+from stf._port.replicas cimport INVALID, SHARED, Layout, Replica
 from stf._port.programs cimport Program
 from stf._recording.playback cimport Frame
 from stf._port.port cimport COMPUTE
@@ -53,6 +53,7 @@ cdef class Routine:
     cdef public unsigned long holder  # the thread whose turn it is; or 0
     cdef public DriverGraph graph  # of the driver's; None if it can have none
     cdef public object loops  # its `persistent.Loops`; None if it is never one
+    cdef Replica loop_memory  # what its loop on a device reads; or None
     cdef public bint plays  # it is always played
     cdef public object awaited  # data that somebody waits for, and where in it; None if that is the end, or unknown
     cpdef object run(self, Frame frame)

@@ -15,11 +15,12 @@ import threading
 import time
 
 import cython
+import numpy as np
 
 from stf._engine import host_waits, outcomes, recording_caches, reductions, thread_turns
 from stf._engine.failures import Failure, raise_failures
 from stf._engine.queued_bodies import QueuedBody
-from stf._recording import parcels, persistent, segments
+from stf._recording import device_loops, parcels, persistent, segments
 from stf._recording.device_graphs import outlive
 from stf._support.sync import make_lock
 from stf.errors import TaskStateError
@@ -519,6 +520,7 @@ class Recording(Routine):
         self.outline = None
         self.was_outlined = False
         self.loops = None if scope.runs_once else persistent.loops_by_default(engine)
+        self.loop_memory = None
         engine.coherency.recordings[id(self)] = self
 
     def tell_tasks(self, failure):
@@ -556,6 +558,10 @@ class Recording(Routine):
     def run_loops(self, frame):
         """Do it as a loop of compiled bodies, or with such loops in it; return whether that is so."""
         loops = self.loops
+        if frame.engine.place(frame.task.where).enqueues:
+            if loops.is_asked:
+                device_loops.prepare(frame, self)
+            return False
         if loops.runs_left:
             loops.runs_left -= 1
             return False
@@ -566,6 +572,19 @@ class Recording(Routine):
                 return False
             frame.play(outline)
         return True
+
+    def keep_in_memory(self, frame, content):
+        """Keep bytes in the memory of the place of a launch, as long as this is; return their address."""
+        engine: Engine = frame.engine
+        slot: cython.int = frame.slot
+        layout = Layout((len(content),), (1,), None, 1)
+        memory: Replica = Replica(None, engine.place(frame.task.where).memory, layout)
+        host = np.frombuffer(content, np.uint8)
+        with engine.gate:
+            engine.root.alloc(slot, memory)
+        self.loop_memory = memory
+        engine.root.copy_and_wait(slot, memory.address, host.ctypes.data, len(content))
+        return memory.address
 
     def add_steps(self, steps):
         """Add what it does to the steps of a loop."""
@@ -596,7 +615,8 @@ class Recording(Routine):
         return self.outline is not None
 
     def put(self, frame):
-        frame.play(self.program)
+        if self.loops is None or not device_loops.launch_in(frame, self):
+            frame.play(self.program)
 
     def refusal(self, where, memory, looped, unread, hosts=False):
         """Return why it cannot be one graph of the driver's at a place; None if it may be.
@@ -623,6 +643,11 @@ class Recording(Routine):
         self.life.closed = True
         if self.life.parcels is not None:
             self.life.parcels.close()
+        if self.loop_memory is not None and engine.closed is None:
+            last = EventSet()
+            engine.root.tails(last)
+            engine.root.free(self.loop_memory, last, False)
+        self.loop_memory = None
         for part in self.parts:
             part.leave()
         engine.coherency.recordings.pop(id(self), None)

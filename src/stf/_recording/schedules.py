@@ -10,8 +10,11 @@ ones (`tests/properties/test_schedules.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 HOP_NS = 200.0  # what it takes until another core sees that a step is done
 WAKE_NS = 15_000.0  # until a worker that is idle helps
@@ -49,8 +52,14 @@ def planned(needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int
     return [queue for queue in queues if queue]
 
 
-def spread(needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int) -> tuple[list[list[int]], float]:
-    """Return the steps of so many queues, and when the last step ends, in ns."""
+def spread(
+    needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int, hop_ns: float | None = None
+) -> tuple[list[list[int]], float]:
+    """Return the steps of so many queues, and when the last step ends, in ns.
+
+    A step that another queue waits for is seen after `hop_ns`, `HOP_NS` by default.
+    """
+    hop_ns = HOP_NS if hop_ns is None else hop_ns
     count = len(needs)
     ranks = [0.0] * count
     for step in reversed(range(count)):
@@ -59,18 +68,22 @@ def spread(needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int)
             ranks[need] = max(ranks[need], ranks[step])
     queues: list[list[int]] = [[] for _ in range(workers)]
     free, ends, place = [0.0] * workers, [0.0] * count, [0] * count
+    idle = [(0.0, worker) for worker in range(workers)]  # a heap, with entries of queues that were given more since
     for step in sorted(range(count), key=lambda step: -ranks[step]):
-        first = min(range(workers), key=free.__getitem__)
+        while free[idle[0][1]] != idle[0][0]:
+            heapq.heappop(idle)
+        first = idle[0][1]
         best, best_end = -1, 0.0
         for worker in dict.fromkeys([*[place[need] for need in needs[step]], first]):
             start = free[worker]
             for need in needs[step]:
-                start = max(start, ends[need] if place[need] == worker else ends[need] + HOP_NS)
+                start = max(start, ends[need] if place[need] == worker else ends[need] + hop_ns)
             end = start + max(costs[step], 1.0)
             if best < 0 or end < best_end:
                 best, best_end = worker, end
         queues[best].append(step)
         free[best] = ends[step] = best_end
+        heapq.heappush(idle, (best_end, best))
         place[step] = best
     return queues, max(free)
 
@@ -127,25 +140,24 @@ def check(
     """
     count = len(needs)
     place, position = placed_once(count, queues)
-    clocks = clocks_of(count, queues)
-
-    def must_follow(step: int, before: int) -> None:
-        at = clocks[step][place[before]] if place[before] != place[step] else position[step] - 1
-        if at < position[before]:
-            raise ScheduleError(f"step {step} does not come after step {before}")
-
-    for step in range(count):
-        for need in needs[step]:
-            must_follow(step, need)
+    wanted = [list(found) for found in needs]
     known: dict[int, Uses] = {}
     for step in range(count):
         for memory, writes in accesses[step]:
             uses = known.setdefault(memory, Uses())
             if writes and not (uses.writers and accesses[uses.writers[0]] is accesses[step]):
                 uses.before, uses.writers, uses.readers = [*uses.writers, *uses.readers], [], []
-            for before in uses.before if writes else uses.writers:
-                must_follow(step, before)
+            wanted[step] += uses.before if writes else uses.writers
             (uses.writers if writes else uses.readers).append(step)
+
+    def must_follow(step: int, clock: Any) -> None:
+        mine, at = place[step], position[step]
+        for before in wanted[step]:
+            other = place[before]
+            if (at - 1 if other == mine else clock[other]) < position[before]:
+                raise ScheduleError(f"step {step} does not come after step {before}")
+
+    run_in_thought(queues, must_follow)
 
 
 class Uses:
@@ -168,11 +180,17 @@ def placed_once(count: int, queues: list[list[Step]]) -> tuple[list[int], list[i
     return placed(count, [[step.number for step in queue] for queue in queues])
 
 
-def clocks_of(count: int, queues: list[list[Step]]) -> list[list[int]]:
-    """Return of each step how far every queue is, at least, when it begins; ScheduleError if one never does."""
+def run_in_thought(queues: list[list[Step]], begins: Callable[[int, Any], None]) -> None:
+    """Let `begins` know of each step, and how far every queue is, at least, when it begins.
+
+    Raises
+    ------
+    ScheduleError
+        A step never begins.
+    """
     owner = {step.done: (number, at) for number, queue in enumerate(queues) for at, step in enumerate(queue)}
-    clocks: list[list[int]] = [[] for _ in range(count)]
-    now = [[-1] * len(queues) for _ in queues]
+    clocks: dict[int, Any] = {}  # of the steps that others wait for, by their bytes
+    now = [np.full(len(queues), -1, np.int64) for _ in queues]
     at = [0] * len(queues)
     moved = True
     while moved:
@@ -186,15 +204,14 @@ def clocks_of(count: int, queues: list[list[Step]]) -> list[list[int]]:
                 if any(at[other] <= position for other, position in before):
                     break
                 clock = now[number]
-                for other, position in before:
-                    theirs = clocks[queues[other][position].number]
-                    clock = [max(pair) for pair in zip(clock, theirs, strict=True)]
+                for byte, (other, position) in zip(step.waits, before, strict=True):
+                    np.maximum(clock, clocks[byte], out=clock)
                     clock[other] = max(clock[other], position)
-                clocks[step.number] = clock
-                now[number] = [*clock]
-                now[number][number] = at[number]
+                begins(step.number, clock)
+                if step.done >= 0:
+                    clocks[step.done] = clock.copy()
+                clock[number] = at[number]
                 at[number] += 1
                 moved = True
     if any(position < len(queue) for position, queue in zip(at, queues, strict=True)):
         raise ScheduleError("queues wait for each other for ever")
-    return clocks

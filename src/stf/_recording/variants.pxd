@@ -36,6 +36,9 @@ cdef class KernelPatch(Patch):
     cdef Arguments arguments  # that are parameters; or None
     cdef bytes recorded  # all arguments, for the recorded data
 
+cdef class WordsPatch(Patch):
+    cdef Arguments arguments
+
 cdef class BodyPatch(Patch):
     cdef object again  # captures the body anew
     cdef object first  # what was captured of it when it was recorded

@@ -8,6 +8,7 @@ parameters change, `by_replica` those that other data change. The driver knows b
 patch          content                                 shape
 =============  ======================================  ==============================
 `KernelPatch`  the bytes of the arguments of a launch  function, grid, block, memory
+`WordsPatch`   the same
 `BodyPatch`    a graph, captured anew                  None
 `MemoryPatch`  how far a copy or a fill is moved       empty
 =============  ======================================  ==============================
@@ -131,6 +132,19 @@ class KernelPatch(Patch):
         if launch.others is not None:
             content = self.program.block_at(self.position, launch.others)
         return content if self.arguments is None else self.arguments.packed(values, content)
+
+
+@cython.final
+@cython.cclass
+class WordsPatch(Patch):
+    """The launch of a kernel whose arguments are all made of parameters."""
+
+    def __init__(self, arguments, shape):
+        self.arguments = arguments
+        self.shape = shape
+
+    def make(self, launch, values):
+        return self.arguments.packed(values, None)
 
 
 @cython.final

@@ -81,7 +81,8 @@ def task_graph(
         How a launch is done. The results are the same:
 
         - ``"auto"`` chooses.
-        - ``"persistent"``: one loop of compiled bodies on the workers of a CPU, without Python.
+        - ``"persistent"``: one loop of compiled bodies, on the workers of a CPU without Python, or on a GPU in one
+          kernel whose blocks wait for each other.
         - ``"graph"``: one graph of the device's library, from the second launch on.
         - ``"play"``: task by task.
 

@@ -22,6 +22,7 @@ cdef class Kernel:
     cdef readonly list images  # what was passed for it, but for its address
     cdef readonly int fields  # of an array, before its extents and strides: ARRAY_FIELDS, or MEMREF_FIELDS
     cdef public bint cooperative  # whatever the launch says
+    cdef public object loop_body  # how a loop on a device has it in it; or None
     cdef bytes image_of(self, int index, object access, Layout layout)
 
 cdef class LaunchBlock:

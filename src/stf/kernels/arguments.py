@@ -14,6 +14,7 @@ import cython
 import numpy as np
 
 from stf._engine.access import ArrayAccess, SliceAccess
+from stf._port.native import loop_bodies
 from stf.errors import PlaceError
 from stf.kernels import kernel_handles as foreign
 
@@ -39,6 +40,7 @@ class Kernel:
         self.count = len(parameters)
         self.ndims = self.dtypes = self.codes = self.layouts = self.images = None
         self.cooperative = False
+        self.loop_body = None
         self.nbytes = max([offset + size for offset, size in parameters], default=0)
         if self.nbytes > BLOCK_BYTES:
             raise TypeError(
@@ -107,6 +109,7 @@ class Kernel:
         while len(self.functions) <= key:
             self.functions.append(0)
         self.functions[key] = function
+        loop_bodies[function] = self.loop_body
 
 
 class Measure(NamedTuple):

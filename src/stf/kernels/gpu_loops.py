@@ -20,6 +20,7 @@ from stf.kernels.captured import NotKeptError, code_key, text_of, value_key
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.reduced_arrays import atomic_of, whole_of
+from stf.kernels.device_loops import LoopBody
 from stf.kernels.kernel_handles import KernelSource
 from stf.kernels.loops import Key, callable_copy, scope_of_nest, with_body
 from stf.kernels.nest import ArrayType, Contribution, KernelArgument, LoopNest
@@ -27,7 +28,16 @@ from stf.kernels.writers.cuda_cpp import CppWriter
 from stf.kernels.writers.numba_cuda import ElementWriter, combining_text
 from stf.values.params import Param
 
-__all__ = ["argument", "combining_kernel", "described", "kernel_for", "kernel_of", "scope_for", "values_of"]
+__all__ = [
+    "argument",
+    "combining_kernel",
+    "described",
+    "function_in",
+    "kernel_for",
+    "kernel_of",
+    "scope_for",
+    "values_of",
+]
 
 INT64 = np.dtype(np.int64)
 CPP_OPTIONS = ("-std=c++17", "-default-device")
@@ -125,8 +135,10 @@ def kernel_for(
         text = ElementWriter(nest, rows, variables, len(arrays) - len(nest.results), arguments).written()
         scope = scope_of_nest(nest, body, signature.captured, device_function, True)
         scope |= scope_for(arguments, nest.results) | scope_of_private(signature, nest)
-        kernel = with_body(text, f"<kernel of {body.__name__}>", body, signature.captured, scope)
-        found = described(kernel, parameters, symbol, (text, key))
+        file = f"<kernel of {body.__name__}>"
+        found = described(
+            lambda text: with_body(text, file, body, signature.captured, scope), text, parameters, symbol, key
+        )
     known[key] = found
     return found
 
@@ -174,16 +186,33 @@ def device_function_for(key: Key) -> Any:
     return intrinsics().jit(device=True)(callable_copy(key.fn, device_function))
 
 
-def described(fn: Any, parameters: list[Any], name: str, key: Any) -> Kernel:
-    """Return a kernel of arrays and numbers in Python; other processes find it by `key`, if that says all."""
+def described(make: Callable[[str], Any], text: str, parameters: list[Any], name: str, key: Any) -> Kernel:
+    """Return a kernel of arrays and numbers in Python, of a text of which `make` makes a function.
+
+    Other processes find it by the text and `key`, if these say all.
+    """
     from numba.np.numpy_support import from_dtype
 
+    fn = make(text)
     kinds = tuple(p.numba_type() if isinstance(p, ArrayType) else from_dtype(p) for p in parameters)
     try:
-        kept = text_of(key)
+        kept = text_of((text, key))
     except NotKeptError:
         kept = None
-    return kernel_of(lambda capability: compile_python(fn, kinds, capability, name, kept), parameters, name)
+    found = kernel_of(lambda capability: compile_python(fn, kinds, capability, name, kept), parameters, name)
+    found.loop_body = LoopBody(text, make, kinds, found.offsets, kept)
+    return found
+
+
+def function_in(scope: dict[str, Any], file: str) -> Callable[[str], Any]:
+    """Return what makes a function of the text of a kernel, which has these global variables."""
+
+    def make(text: str) -> Any:
+        namespace = dict(scope)
+        exec(compile(text, file, "exec"), namespace)
+        return namespace["_stf_kernel"]
+
+    return make
 
 
 def kernel_of(image: Callable[[tuple[int, int]], bytes], parameters: list[Any], name: str) -> Kernel:
@@ -215,7 +244,7 @@ def combining_kernel(contributions: tuple[Contribution, ...], results: list[Arra
     if found is None:
         neutral = [argument(f"_stf_neutral{i}", kind.dtype.type(0), "") for i, kind in enumerate(partials)]
         text, scope = combining_text(accumulates, neutral), scope_for([], contributions)
-        exec(compile(text, "<what combines>", "exec"), scope)
         parameters = [INT64, *partials, *results, *map(dtype_of, values_of(neutral))]
-        found = known[key] = described(scope["_stf_kernel"], parameters, "combine", (text, key))
+        found = described(function_in(scope, "<what combines>"), text, parameters, "combine", key)
+        known[key] = found
     return found

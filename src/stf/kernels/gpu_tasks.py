@@ -138,7 +138,7 @@ class GpuLaunches:
         others = [i for i in range(len(arguments)) if i not in returned]
         if any(isinstance(arguments[i], Reduction) for i in others):
             return plan
-        order = tuple([*others, *returned]) if returned else None
+        order = (*others, *returned) if returned else None
         return plan.launches(self.kernel, self.shapes[0], tuple(self.launches[0].bounds), self.constants, order)
 
     def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:

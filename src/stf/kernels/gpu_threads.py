@@ -36,6 +36,7 @@ from stf.kernels.gpu_loops import (
     described,
     device_function,
     dtype_of,
+    function_in,
     keys_of,
     scope_for,
     symbol_of,
@@ -255,10 +256,12 @@ def kernel_of(
     waits = {f"_stf_wait{i}": waiting_for(kind, mapping.sizes[i]) for i, kind in enumerate(mapping.barriers) if kind}
     of_body = {**scope_of(threads.fn, around, device_function), **scope, **waits}
     scope["_stf_body"] = cuda.jit(device=True)(types.FunctionType(threads.fn.__code__, of_body, symbol_of(symbol)))
-    exec(compile(text, f"<kernel of {threads.fn.__name__}>", "exec"), scope)
     numbers = [*map(dtype_of, values_of(arguments)), *[INT64] * len(mapping.sizes)]
-    found = described(scope["_stf_kernel"], [*[INT64] * 3, *arrays, *numbers], symbol_of(symbol), (text, key))
+    parameters, make = [*[INT64] * 3, *arrays, *numbers], function_in(scope, f"<kernel of {threads.fn.__name__}>")
+    found = described(make, text, parameters, symbol_of(symbol), key)
     found.cooperative = "device" in mapping.barriers
+    if found.loop_body is not None:
+        found.loop_body.waits = bool({"block", "device"}.intersection(mapping.barriers))
     known[key] = found
     return found
 

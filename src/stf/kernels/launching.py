@@ -376,6 +376,12 @@ class LateArguments(Arguments):
         self.kernel = kernel
         self.late = late
 
+    def parts(self):
+        """Return of each its offset, its bytes, the parameter that it is, and its dtype."""
+        kernel: Kernel = self.kernel
+        dtypes = [None] * len(kernel.sizes) if kernel.dtypes is None else kernel.dtypes
+        return [(kernel.offsets[at], kernel.sizes[at], param, dtypes[at]) for at, param in self.late]
+
     def packed(self, values, recorded):
         """Return the bytes of all arguments for the values of a launch; the others are as they were recorded."""
         block = take_block()

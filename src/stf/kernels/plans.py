@@ -107,7 +107,10 @@ class LaunchPlan:
         self.is_for = None
 
     def launches(self, kernel, shape, before, after, order):
-        """Say that it is one launch of a kernel, which gets the arguments in this order if one is given. Returns this."""
+        """Say that it is one launch of a kernel, which gets the arguments in this `order` if it is given.
+
+        Returns this.
+        """
         self.kernel, self.config, self.before, self.after, self.order = kernel, shape, before, after, order
         return self
 
