@@ -44,6 +44,7 @@ HALF = BLOCK // 2  # threads, where more of them run at once: of kernels with ma
 ROWS, LARGE = 4, 1 << 22  # elements of a thread along the last axis but one, in boxes of so many elements
 MOST_PRIVATE = 16384  # bytes of arrays of which each block has copies
 ALONE = 1 << 12  # elements that one block reduces, so that nothing is left to combine
+ONE_BLOCK = Config(1, BLOCK, 0)
 OFTEN = 4  # elements of a block that contribute for each that it combines in the end
 KNOWN_STARTS = range(3)  # that kernels are compiled for
 
@@ -168,7 +169,7 @@ class GpuLaunches:
             for shape, (_, _, bounds) in zip(self.shapes, self.launches, strict=True):
                 chain.put(self.kernel, shape, (*bounds, *given))
             if self.combine is not None:
-                chain.put(self.combine, Config(1, BLOCK, 0), (self.blocks, *scratch, *returned, *self.neutral))
+                chain.put(self.combine, ONE_BLOCK, (self.blocks, *scratch, *returned, *self.neutral))
 
 
 def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaunches:
