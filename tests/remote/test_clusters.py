@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -159,6 +161,51 @@ def test_a_worker_that_others_cannot_reach_is_lost_by_name(dask_client: Any, dev
     finally:
         dask_client.wait_for_workers(2, timeout=60)
         dask_client.run(heal)
+
+
+SHUT_DOWN = """
+import numpy as np, ray, stf
+
+def inc(x):
+    x += 1
+
+def start():
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+
+start()
+for again in range(2):  # the actor of the first context has left its CPU
+    with stf.context(devices="ray:1") as ctx:
+        x = ctx.logical_data(np.zeros(1))
+        ctx.task(stf.exec_place.device(0), x.rw())(inc)
+        print("found", x.numpy())
+ctx = stf.context(devices="ray:1")
+x = ctx.logical_data(np.zeros(1))
+ctx.task(stf.exec_place.device(0), x.rw())(inc)
+ctx.synchronize()
+ray.shutdown()
+start()
+ctx.task(stf.exec_place.device(0), x.rw())(inc)
+try:
+    x.numpy()
+except stf.TaskFailedError as error:
+    print("told", error)
+try:
+    ctx.finalize()
+except stf.TaskFailedError as error:
+    print("again", error)
+with stf.context(devices="ray:1") as ctx:
+    x = ctx.logical_data(np.ones(1))
+    ctx.task(stf.exec_place.device(0), x.rw())(inc)
+    print("found", x.numpy())
+"""
+
+
+def test_ray_that_is_shut_down_under_a_context_is_a_named_error() -> None:
+    pytest.importorskip("ray")
+    done = subprocess.run([sys.executable, "-c", SHUT_DOWN], capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("found [1.]") == 2 and "found [2.]" in done.stdout, done.stdout
+    assert "told" in done.stdout and "Ray was shut down while a context had its actors" in done.stdout
 
 
 def test_what_is_no_client_is_refused() -> None:

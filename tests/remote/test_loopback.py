@@ -48,6 +48,25 @@ def pid_of(ctx: stf.Context, place: int) -> int:
     return int(pid.numpy())
 
 
+@pytest.mark.parametrize("keeps_data", [False, True])
+def test_workers_end_with_their_context(keeps_data: bool) -> None:
+    before = set(threading.enumerate())
+    with stf.context(devices="loopback:2") as ctx:
+        pids = [pid_of(ctx, place) for place in range(2)]
+        x = ctx.logical_data_zeros(3)
+        axpy.on(1)(1.0, x, ctx.logical_data_zeros(3))
+        if not keeps_data:
+            del x
+
+    def are_gone() -> bool:
+        return not any(os.path.exists(f"/proc/{pid}") for pid in pids) and set(threading.enumerate()) <= before
+
+    end = time.monotonic() + 20
+    while not are_gone() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert are_gone()
+
+
 def kill(ctx: stf.Context, place: int) -> None:
     """Kill a worker, and wait until its context knows."""
     link = ctx._driver.links[place]

@@ -134,6 +134,17 @@ class RayActors:
                 ray.init(address="auto", log_to_driver=True, logging_level=logging.WARNING)
             except ConnectionError:
                 ray.init(num_cpus=max(count, 1), include_dashboard=False, logging_level=logging.WARNING)
+        self.cluster = ray.get_runtime_context().get_node_id()
+
+    def must_be_there(self) -> None:
+        """Raise WorkerLostError if Ray was shut down: a call would start it anew, or end this process."""
+        ray = self.ray
+        if not ray.is_initialized() or ray.get_runtime_context().get_node_id() != self.cluster:
+            self.closed = True
+            raise WorkerLostError(
+                "Ray was shut down while a context had its actors; finalize contexts before ray.shutdown()",
+                worker="Ray actor",
+            )
 
     def start(
         self,
@@ -195,6 +206,11 @@ class RayActors:
             except Exception as error:
                 if self.closed:
                     return
+                try:
+                    self.must_be_there()
+                except WorkerLostError as gone:
+                    self.lost(worker, str(gone))
+                    return
                 self.lost(worker, f"its actor has died, or does not answer ({type(error).__name__})")
                 if isinstance(error, self.ray.exceptions.GetTimeoutError):
                     self.ray.kill(actor, no_restart=False)
@@ -240,6 +256,7 @@ class RayActors:
 
     def send(self, worker: int, content: bytes) -> None:
         """Send a batch to a worker; wait while too many are on their way."""
+        self.must_be_there()
         waiting = self.in_flight[worker - 1]
         if len(waiting) >= MOST_IN_FLIGHT:
             try:
@@ -251,10 +268,15 @@ class RayActors:
 
     def end(self, worker: int) -> None:
         """End the process of a worker."""
+        self.must_be_there()
         self.actors[worker - 1].end.remote()
 
     def close(self) -> None:
-        """End the actors."""
+        """End the actors; where Ray was shut down, they ended with it."""
+        try:
+            self.must_be_there()
+        except WorkerLostError:
+            return
         self.closed = True
         for actor in self.actors:
             with contextlib.suppress(Exception):

@@ -7,7 +7,8 @@ from typing import Any
 
 from stf._drivers.base import Driver
 
-OWN = ("begin_readback", "end_readback")  # which nobody asks a driver around another for
+# What nobody asks a driver around another for, and its end: it does not rest, and what it is for ends with it.
+OWN = ("begin_readback", "end_readback", "retire")
 
 
 class WrappingDriver(Driver):
