@@ -478,3 +478,27 @@ def test_what_is_known_of_bodies_is_forgotten(ctx):
     ctx.finalize()
     assert ctx.engine not in lent.BORROWERS
     assert not [task for task in handles.NESTED if task.engine is ctx.engine]
+
+
+STEP = 1.0
+
+
+def grow(x):
+    @x.context.parallel_for(x.shape, x.rw())
+    def more(i, x):
+        x[i] += STEP
+
+
+@stf.task
+def grow_twice(x: stf.Data):
+    grow(x)
+    if STEP == 1.0:
+        grow(x)
+
+
+def test_functions_that_a_body_calls_submit_loops(ctx):
+    pytest.importorskip("numba")
+    x = ctx.logical_data(np.zeros(3), write_back=False)
+    for _ in range(2):
+        grow_twice.on("host")(x)
+    np.testing.assert_array_equal(x.numpy(), 4.0)

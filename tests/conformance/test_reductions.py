@@ -505,3 +505,19 @@ def test_texts_have_no_sum(ctx, kind):
     with pytest.raises(TypeError, match="accumulated into with stf.reducer.sum: that is not defined for"):
         lX.accumulate(R.sum)
     assert lX.numpy().tolist() == np.array(["a", "b"], kind).tolist()
+
+
+def test_results_stand_anywhere_among_the_arguments(ctx):
+    x, y = ctx.logical_data(np.arange(10.0)), ctx.logical_data(np.arange(20.0, 30.0))
+    first, last = ctx.logical_data(np.array(0.5)), ctx.logical_data_empty((), float)
+    for _ in range(3):  # the second and third submission take the plan of the first
+        ctx.parallel_for((10,), first.reduce(stf.reducer.sum), x.read())(lambda i, x: x[i])
+        assert float(first.numpy()) == 45.0
+        ctx.parallel_for((10,), x.read(), last.reduce(stf.reducer.maxval), y.read())(lambda i, x, y: x[i] + y[i])
+        assert float(last.numpy()) == 38.0
+        both = ctx.parallel_for(
+            (10,), first.reduce(stf.reducer.sum, accumulate=True), x.read(), last.reduce(stf.reducer.minval), y.read()
+        )
+        both(lambda i, x, y: (x[i], y[i]))
+        assert (float(first.numpy()), float(last.numpy())) == (90.0, 20.0)
+    assert np.array_equal(x.numpy(), np.arange(10.0)) and np.array_equal(y.numpy(), np.arange(20.0, 30.0))

@@ -135,6 +135,23 @@ def test_what_is_no_loop_is_a_graph_and_says_why(ctx: Any) -> None:
     assert np.array_equal(x.numpy(), np.full(64, 9.0))
 
 
+def test_bodies_with_names_of_numba_cuda_are_no_loop(ctx: Any) -> None:
+    from numba import cuda
+
+    x = ctx.logical_data(np.zeros(64))
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for((64,), x.rw())
+        def own(i, x):
+            x[i] += cuda.threadIdx.x + 1 - i
+
+    for _ in range(3):
+        g.launch()
+    assert "reads names of numba.cuda" in g.explain()
+    assert np.array_equal(x.numpy(), np.full(64, 3.0))
+
+
 def test_parameters_are_written_before_each_launch(ctx: Any) -> None:
     x, y = ctx.logical_data(np.zeros(64)), ctx.logical_data(np.zeros(64, np.float32))
     g = ctx.task_graph(backend="persistent")

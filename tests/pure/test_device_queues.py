@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import types
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from stf._port import native
 from stf._recording import device_loops
 from stf._recording.device_loops import DeviceSteps, Words, Work, written
 from stf._recording.schedules import check, spread, with_waits
+from stf.kernels.device_loops import is_of_cuda, with_bound
 
 
 def made(seed: int) -> tuple[DeviceSteps, list[Any]]:
@@ -120,6 +122,19 @@ class Late:
     def packed(self, values: Any, recorded: bytes) -> bytes:
         first, second = (values[param] for param in self.params)
         return first.to_bytes(8, "little") + second.to_bytes(4, "little") + recorded[12:]
+
+
+def test_blocks_of_the_loop_get_registers_for_their_threads() -> None:
+    image = b".visible .entry stf_loop(\n\t.param .u64 stf_loop_param_0\n)\n{\n\tret;\n}\n"
+    assert with_bound(image, 96) == image.replace(b")\n{", b")\n.maxntid 96, 1, 1\n{")
+    assert with_bound(b"\x7fELF", 96) == b"\x7fELF"
+
+
+def test_names_of_numba_cuda_are_known() -> None:
+    assert is_of_cuda(types.ModuleType("numba.cuda"))
+    stub = type("threadIdx", (), {"__module__": "numba_cuda.numba.cuda.stubs"})
+    assert is_of_cuda(stub) and is_of_cuda(stub())
+    assert not any(map(is_of_cuda, (np, np.float64, 1.0, made, types.ModuleType("numba"))))
 
 
 def test_values_of_parameters_are_passed_once_each() -> None:

@@ -17,6 +17,8 @@ cdef class DriverGraph:
     cdef bint moves  # the driver renews nodes of graphs for other data
     cpdef bint is_captured(self) except -1
     cpdef bint launch(self, Frame frame, object thing) except -1
+    cdef bint may_launch(self, Frame frame) except -1
+    cdef bint may_capture(self, Frame frame) except -1
     cdef int try_launch(self, Frame frame, object thing) except -1
     cdef LaunchPlan plan_launch(self, Frame frame, object thing)
     cdef int note_moved(self, LaunchPlan plan) except -1

@@ -76,13 +76,7 @@ class DriverGraph:
 
     def launch(self, frame, thing):
         """Launch `thing` as one graph behind what is on the slot; return False if it is to be played."""
-        engine, where = frame.engine, frame.task.where
-        if (
-            self.refusal is not None
-            or not engine.place(where).enqueues
-            or engine.root.captures is None
-            or not engine.root.captures.takes(frame.slot, where)
-        ):
+        if not self.may_launch(frame):
             return False
         if self.own is None and frame.launch.rebinding is None and self.runs_left:
             self.runs_left -= 1
@@ -91,6 +85,20 @@ class DriverGraph:
         while done == RETRY:
             done = self.try_launch(frame, thing)
         return done == LAUNCHED
+
+    def may_launch(self, frame):
+        """Return whether there may be a graph where a launch is."""
+        engine, where = frame.engine, frame.task.where
+        return (
+            self.refusal is None
+            and engine.place(where).enqueues
+            and engine.root.captures is not None
+            and engine.root.captures.takes(frame.slot, where)
+        )
+
+    def may_capture(self, frame):
+        """Return whether a launch is about to capture the recorded data's graph."""
+        return self.own is None and not self.runs_left and frame.launch.rebinding is None and self.may_launch(frame)
 
     def try_launch(self, frame, thing):
         """Plan a launch and submit it: LAUNCHED, PLAY, or RETRY after another thread has changed the graph."""

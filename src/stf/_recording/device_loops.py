@@ -18,6 +18,7 @@ nodes of the recording.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,10 +28,12 @@ from stf._port import native
 from stf._port.native import NotNativeError
 from stf._recording.persistent import of_real
 from stf._recording.schedules import check, spread, with_waits
-from stf._recording.variants import Arguments
+from stf._recording.variants import Arguments, PlayThisTime
+from stf.errors import DriverError
 
 __all__ = ["launch_in", "prepare"]
 
+log = logging.getLogger("stf")
 EACH = 4  # queues of a multiprocessor, at most
 THREADS = 64  # of a block, at least
 BLOCK_NS = 1_000.0  # that a block of a kernel takes, about
@@ -39,7 +42,8 @@ FEW = 8  # steps after each of which as many may come; of more, one step waits f
 MOST = 1 << 20  # steps
 MOST_WORDS = 480  # values of parameters: what the arguments of one kernel hold
 ELEMENTS = 4096  # of a fill or a copy in a piece
-LIMIT_NS = 60_000_000_000  # that a block waits for another one, before it stops the device
+LIMIT_NS = 600_000_000_000  # that a block waits for another one, before it stops the device
+MOST_BODIES = 64  # that are compiled as one kernel: 40 take 11 s
 LINE = 64
 
 
@@ -55,8 +59,8 @@ class Work(NamedTuple):
 class DeviceSteps:
     """The steps of a recording, for `schedules` and for a loop on the device at an execution place."""
 
-    def __init__(self, place: int, memory: int, pieces: int) -> None:
-        self.place, self.memory, self.pieces = place, memory, pieces
+    def __init__(self, place: int, memory: int, pieces: int, name: str = "") -> None:
+        self.place, self.memory, self.pieces, self.name = place, memory, pieces, name
         self.bodies: dict[int, Any] = {}  # by the addresses of their kernels
         self.needs: list[list[int]] = []
         self.costs: list[float] = []
@@ -78,7 +82,7 @@ class DeviceSteps:
             last = list(dict.fromkeys([end for need in needs for end in ends[need]])) if needs else before
             for name, what in operations:
                 if place != self.place and name not in ("keep", "run"):
-                    raise NotNativeError("it has tasks at other places")
+                    raise NotNativeError(f"it has tasks at other places than that of its launch, {self.name}")
                 last = self.add_operation(name, what, last)
             ends.append(last)
         found = [end for number, node in enumerate(ends) if number not in followed for end in node]
@@ -104,6 +108,10 @@ class DeviceSteps:
         body = native.loop_bodies.get(function)
         if body is None:
             raise NotNativeError("it has a kernel that is no body in Python of parallel_for or launch")
+        if function not in self.bodies and body.reads_cuda():
+            raise NotNativeError(
+                "the body of a kernel reads names of numba.cuda, which tell of other threads in a loop"
+            )
         threads = extents[3] * extents[4] * extents[5]
         if shared:
             raise NotNativeError("it has a kernel with shared memory of a size that its launch says")
@@ -234,23 +242,27 @@ class DeviceLoop:
         self.words: Words | None = None
         self.writer = 0
         self.description = ""
+        self.is_launched = False  # a graph has it
 
 
 def prepare(frame: Any, recording: Any) -> None:
-    """Make the loop of a recording, once, if its user asks for one and its place is a device."""
-    loops, engine, where = recording.loops, frame.engine, frame.task.where
-    if loops.there is not None or loops.reasons or engine.root.captured:
+    """Make the loop of a recording, once; whoever launches it next captures it."""
+    loops = recording.loops
+    if loops.there is not None or loops.reasons:
         return
     try:
-        loops.there = made(frame, recording, engine.root.kernels.at(where))
-    except NotNativeError as error:
-        loops.reasons = [str(error)]
+        loops.there = made(frame, recording, frame.engine.root.kernels.at(frame.task.where))
+    except Exception as error:  # of a compiler, the driver, or a schedule that is refused: a graph does the same
+        if not isinstance(error, NotNativeError):
+            log.info("%s is no persistent loop: %r", recording.description, error)
+        loops.reasons = [str(error) or type(error).__name__]
 
 
 def made(frame: Any, recording: Any, at: Any) -> DeviceLoop:
     """Return a loop. NotNativeError if there can be none."""
     engine, where = frame.engine, frame.task.where
-    steps = DeviceSteps(where, engine.place(where).memory, EACH * at.multiprocessors())
+    name = engine.place(where).name
+    steps = DeviceSteps(where, engine.place(where).memory, EACH * at.multiprocessors(), name)
     steps.add(recording.program, [])
     if not steps.needs:
         raise NotNativeError("there is nothing to do")
@@ -261,11 +273,13 @@ def made(frame: Any, recording: Any, at: Any) -> DeviceLoop:
         )
     functions = list(steps.bodies)
     bodies = list(steps.bodies.values())
-    if not bodies:
-        raise NotNativeError("it has no kernel")
+    if not 0 < len(bodies) <= MOST_BODIES:
+        raise NotNativeError(f"it has {len(bodies)} different kernels, and a loop has 1 to {MOST_BODIES}")
     image = bodies[0].image(bodies, steps.threads, at.capability())
     function = at.function(image, "stf_loop")
     workers = min(at.blocks_at_once(function, steps.threads), EACH * at.multiprocessors())
+    if workers == 0:
+        raise NotNativeError("a block of it needs more registers or shared memory than there are")
     order, _ = spread(steps.needs, steps.costs, workers, HOP_NS)
     queues = with_waits(steps.needs, [queue for queue in order if queue])
     check(steps.needs, steps.accesses, queues)
@@ -280,7 +294,6 @@ def made(frame: Any, recording: Any, at: Any) -> DeviceLoop:
             [first + offsets[6], len(steps.words.targets), first + offsets[4]], np.int64
         ).tobytes()
     waits = sum(len(step.waits) for queue in queues for step in queue)
-    name = engine.place(where).name
     loop.description = f"a persistent loop on {name}: {len(steps.needs)} steps, {len(queues)} queues, {waits} waits"
     return loop
 
@@ -319,9 +332,14 @@ def launch_in(frame: Any, recording: Any) -> bool:
     loop = recording.loops.there
     if loop is None or frame.launch.rebinding is not None or frame.engine.watches or frame.task.where != loop.place:
         return False
-    if loop.words is not None:
-        frame.put_function(loop.writer, WRITER_SHAPE, [0, 8, 16, 24], loop.words, False)
-    frame.put_function(loop.function, loop.shape, list(range(0, len(loop.arguments), 8)), loop.arguments, True)
+    try:
+        if loop.words is not None:
+            frame.put_function(loop.writer, WRITER_SHAPE, [0, 8, 16, 24], loop.words, False)
+        frame.put_function(loop.function, loop.shape, list(range(0, len(loop.arguments), 8)), loop.arguments, True)
+    except DriverError as error:  # such as too few multiprocessors for all of its blocks at once
+        recording.loops.there, recording.loops.reasons = None, [str(error)]
+        raise PlayThisTime from error  # the next launch is a graph of the recorded nodes
+    loop.is_launched = True
     return True
 
 

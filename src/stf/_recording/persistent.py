@@ -343,7 +343,7 @@ class Loops:
 
     def describe(self) -> list[str]:
         """Return what to tell of it, in lines."""
-        found = [] if self.there is None else [self.there.description]
+        found = [self.there.description] if self.there is not None and self.there.is_launched else []
         if self.first is not None and not self.reasons:
             steps, queues = len(self.first.order), self.first.count
             found.append(f"a persistent loop: {steps} steps, {queues} queues, {self.first.waits} waits")

@@ -559,7 +559,7 @@ class Recording(Routine):
         """Do it as a loop of compiled bodies, or with such loops in it; return whether that is so."""
         loops = self.loops
         if frame.engine.place(frame.task.where).enqueues:
-            if loops.is_asked:
+            if loops.is_asked and self.graph.may_capture(frame):
                 device_loops.prepare(frame, self)
             return False
         if loops.runs_left:

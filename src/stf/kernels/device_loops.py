@@ -21,6 +21,7 @@ are fetched while a step waits, which gains 0.3 of these.
 from __future__ import annotations
 
 import re
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,12 +32,14 @@ from stf.kernels.arguments import ARRAY_FIELDS
 from stf.kernels.captured import NotKeptError, text_of
 from stf.kernels.compile.addresses import argument_reader, words
 from stf.kernels.compile.python import compile_python, intrinsics
+from stf.kernels.plans import seen_by
 from stf.kernels.writers.writer import Lines
 
 __all__ = ["LoopBody"]
 
 GEOMETRY = re.compile(r"_stf_cuda\.(?=(?:blockIdx|gridDim|threadIdx|blockDim)\b)")
 HEAD = "def _stf_kernel("
+ENTRY = re.compile(rb"(\.entry\s+stf_loop\s*\([^)]*\))\s*\{")
 PATIENCE = (1 << 20) - 1  # looks at a word before one at the clock
 images: dict[Any, bytes] = {}  # machine code of loops, by their bodies and the device
 
@@ -75,17 +78,27 @@ class LoopBody:
         Its threads wait for each other.
     key : bytes or None
         What the machine code depends on; None if another process cannot know it.
+    body : function
+        The user's, if there is one.
     read_only : frozenset of int
         Where the addresses of arrays lie that it only reads.
     """
 
-    def __init__(self, text: str, make: Callable[[str], Any], kinds: tuple[Any, ...], offsets: list[int], key: Any):
-        self.text, self.make, self.kinds, self.offsets = text, make, kinds, offsets
+    def __init__(
+        self, text: str, make: Callable[[str], Any], kinds: tuple[Any, ...], offsets: list[int], key: Any, body: Any
+    ) -> None:
+        self.text, self.make, self.kinds, self.offsets, self.body = text, make, kinds, offsets, body
         self.waits = "syncthreads" in text
         self.key = key
         self.read_only = frozenset(
             offset for kind, parts in zip(kinds, self.parts(), strict=True) if is_read(kind) for offset in parts[4:5]
         )
+
+    def reads_cuda(self) -> bool:
+        """Return whether the body reads names of numba.cuda, which tell of the loop's threads and not of its own."""
+        if self.body is None:
+            return False
+        return any(is_of_cuda(value) for _, _, value in seen_by(self.body, set(), None))
 
     def parts(self) -> list[list[int]]:
         """Return where the parts of each argument lie."""
@@ -126,14 +139,26 @@ class LoopBody:
                 kept = None if any(body.key is None for body in bodies) else text_of((text, *[b.key for b in bodies]))
             except NotKeptError:
                 kept = None
-            from numba import types
+            from numba.core.types import int64
 
             try:
-                found = compile_python(scope["_stf_kernel"], (types.int64,) * 7, capability, "stf_loop", kept)
+                found = compile_python(scope["_stf_kernel"], (int64,) * 7, capability, "stf_loop", kept)
             except Exception as error:
                 raise NotNativeError(f"its bodies do not compile as one kernel: {error}") from error
-            images[key] = found
+            found = images[key] = with_bound(found, threads)
         return found
+
+
+def is_of_cuda(value: Any) -> bool:
+    """Return whether a value is numba.cuda, or comes from there."""
+    of = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+    found = (of, type(value).__module__)
+    return any(isinstance(one, str) and one.startswith(("numba.cuda", "numba_cuda")) for one in found)
+
+
+def with_bound(image: bytes, threads: int) -> bytes:
+    """Return PTX that says how many threads a block has, so that as many get registers; other code as it is."""
+    return ENTRY.sub(rb"\1\n.maxntid %d, 1, 1\n{" % threads, image, count=1)
 
 
 def is_read(kind: Any) -> bool:
@@ -215,7 +240,7 @@ def loop_text(bodies: Sequence[LoopBody], threads: int) -> str:
     lines.open("def _stf_kernel(_stf_queues, _stf_steps, _stf_waits, _stf_done, _stf_table, _stf_state, _stf_limit):")
     put("_stf_lane = _stf_cuda.threadIdx.x")
     put(f"_stf_near = _stf_cuda.shared.array({2 * STEP_WORDS}, _stf_int32)")  # this step and the next
-    put("_stf_value = _stf_load(_stf_state) + 1", "_stf_queue = _stf_queues + 8 * _stf_cuda.blockIdx.x")
+    put("_stf_value = _stf_int32(_stf_load(_stf_state) + 1)", "_stf_queue = _stf_queues + 8 * _stf_cuda.blockIdx.x")
     put("_stf_p = _stf_load(_stf_queue)", "_stf_last = _stf_load(_stf_queue + 4)")
     put(f"if _stf_lane < {STEP_WORDS} and _stf_p < _stf_last:")
     put(f"    _stf_near[_stf_lane] = _stf_load(_stf_steps + {4 * STEP_WORDS} * _stf_p + 4 * _stf_lane)")

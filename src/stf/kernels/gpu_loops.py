@@ -137,7 +137,7 @@ def kernel_for(
         scope |= scope_for(arguments, nest.results) | scope_of_private(signature, nest)
         file = f"<kernel of {body.__name__}>"
         found = described(
-            lambda text: with_body(text, file, body, signature.captured, scope), text, parameters, symbol, key
+            lambda text: with_body(text, file, body, signature.captured, scope), text, parameters, symbol, key, body
         )
     known[key] = found
     return found
@@ -186,8 +186,10 @@ def device_function_for(key: Key) -> Any:
     return intrinsics().jit(device=True)(callable_copy(key.fn, device_function))
 
 
-def described(make: Callable[[str], Any], text: str, parameters: list[Any], name: str, key: Any) -> Kernel:
-    """Return a kernel of arrays and numbers in Python, of a text of which `make` makes a function.
+def described(
+    make: Callable[[str], Any], text: str, parameters: list[Any], name: str, key: Any, body: Any = None
+) -> Kernel:
+    """Return a kernel of arrays and numbers in Python, of a text of which `make` makes a function, with a user's body.
 
     Other processes find it by the text and `key`, if these say all.
     """
@@ -200,7 +202,7 @@ def described(make: Callable[[str], Any], text: str, parameters: list[Any], name
     except NotKeptError:
         kept = None
     found = kernel_of(lambda capability: compile_python(fn, kinds, capability, name, kept), parameters, name)
-    found.loop_body = LoopBody(text, make, kinds, found.offsets, kept)
+    found.loop_body = LoopBody(text, make, kinds, found.offsets, kept, body)
     return found
 
 

@@ -258,7 +258,7 @@ def kernel_of(
     scope["_stf_body"] = cuda.jit(device=True)(types.FunctionType(threads.fn.__code__, of_body, symbol_of(symbol)))
     numbers = [*map(dtype_of, values_of(arguments)), *[INT64] * len(mapping.sizes)]
     parameters, make = [*[INT64] * 3, *arrays, *numbers], function_in(scope, f"<kernel of {threads.fn.__name__}>")
-    found = described(make, text, parameters, symbol_of(symbol), key)
+    found = described(make, text, parameters, symbol_of(symbol), key, signature.body)
     found.cooperative = "device" in mapping.barriers
     if found.loop_body is not None:
         found.loop_body.waits = bool({"block", "device"}.intersection(mapping.barriers))

@@ -14,7 +14,7 @@ cdef class PlannedAccess:
 
 cdef class LaunchPlan:
     cdef readonly object code
-    cdef readonly dict around
+    cdef readonly object around  # which may be variables as a task's body sees them
     cdef bint enqueues
     cdef object symbol
     cdef object validate

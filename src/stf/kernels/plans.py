@@ -166,6 +166,7 @@ class LaunchPlan:
         if self.kernel is not None:
             if self.order is not None:
                 items = tuple([accessed_in(items[i]) for i in self.order])
+                task.accesses = items  # arguments are found by where they are among these
             given: tuple = self.before + items
             if numbers:
                 given += numbers
