@@ -218,6 +218,9 @@ class RepeatFinder:
 
     def release_before(self, task):
         """Submit what is held before a task begins, and wait for what another thread submits of its data."""
+        if self.passing and not self.keeper.submitter:
+            self.passing = False
+            return
         self.release()
         self.keeper.wait_for_data_of(task)
 
