@@ -108,7 +108,7 @@ class DeviceSteps:
         body = native.loop_bodies.get(function)
         if body is None:
             raise NotNativeError("it has a kernel that is no body in Python of parallel_for or launch")
-        if function not in self.bodies and body.reads_cuda():
+        if function not in self.bodies and body.reads_cuda:
             raise NotNativeError(
                 "the body of a kernel reads names of numba.cuda, which tell of other threads in a loop"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextvars
+import copy
 import enum
 import functools
 import itertools
@@ -92,6 +93,12 @@ class Captured:
                 self.constants[name] = value
         self.variables = (*self.names[: self.free], *[f"{GLOBAL}{name}" for name in self.names[self.free :]])
 
+    def without_values(self) -> Captured:
+        """Return what a compiler needs of it, which keeps no array alive."""
+        other = copy.copy(self)
+        other.values = []
+        return other
+
 
 def checked(name: str, value: Any, where: str) -> Any:
     """Return a value that a kernel may have; of an array a copy, as it is now."""
@@ -102,9 +109,9 @@ def checked(name: str, value: Any, where: str) -> Any:
                 f"{where} reads the array '{name}' of {value.nbytes} bytes, more than the {MAX_BYTES} that are copied "
                 "for it; register it with ctx.logical_data and pass an access"
             )
-        copy = value.copy()
-        copy.flags.writeable = False  # what a body writes to it would be lost
-        return copy
+        own = value.copy()
+        own.flags.writeable = False  # what a body writes to it would be lost
+        return own
     return as_known(value, f"{where} reads '{name}'")
 
 

@@ -32,6 +32,7 @@ from stf.kernels.arguments import ARRAY_FIELDS
 from stf.kernels.captured import NotKeptError, text_of
 from stf.kernels.compile.addresses import argument_reader, words
 from stf.kernels.compile.python import compile_python, intrinsics
+from stf.kernels.nest import ArrayType
 from stf.kernels.plans import seen_by
 from stf.kernels.writers.writer import Lines
 
@@ -70,41 +71,39 @@ class LoopBody:
         The kernel's text.
     make : callable
         What makes a function of a text, as the kernel was made.
-    kinds : tuple
-        Numba's types of its arguments.
+    parameters : list of ArrayType or dtype
+        Of the kernel.
     offsets : list of int
         Where the parts of the arguments lie.
     waits : bool
         Its threads wait for each other.
     key : bytes or None
         What the machine code depends on; None if another process cannot know it.
-    body : function
-        The user's, if there is one.
+    reads_cuda : bool
+        The user's body reads names of numba.cuda, which tell of the loop's threads and not of its own.
     read_only : frozenset of int
         Where the addresses of arrays lie that it only reads.
     """
 
     def __init__(
-        self, text: str, make: Callable[[str], Any], kinds: tuple[Any, ...], offsets: list[int], key: Any, body: Any
+        self, text: str, make: Callable[[str], Any], parameters: list[Any], offsets: list[int], key: Any, body: Any
     ) -> None:
-        self.text, self.make, self.kinds, self.offsets, self.body = text, make, kinds, offsets, body
+        self.text, self.make, self.parameters, self.offsets = text, make, parameters, offsets
         self.waits = "syncthreads" in text
         self.key = key
         self.read_only = frozenset(
-            offset for kind, parts in zip(kinds, self.parts(), strict=True) if is_read(kind) for offset in parts[4:5]
+            parts[4]
+            for one, parts in zip(parameters, self.parts(), strict=True)
+            if isinstance(one, ArrayType) and one.readonly
         )
-
-    def reads_cuda(self) -> bool:
-        """Return whether the body reads names of numba.cuda, which tell of the loop's threads and not of its own."""
-        if self.body is None:
-            return False
-        return any(is_of_cuda(value) for _, _, value in seen_by(self.body, set(), None))
+        found = () if body is None else seen_by(body, set(), None)
+        self.reads_cuda = any(is_of_cuda(value) for _, _, value in found)
 
     def parts(self) -> list[list[int]]:
         """Return where the parts of each argument lie."""
         found, at = [], 0
-        for kind in self.kinds:
-            count = ARRAY_FIELDS + 2 * kind.ndim if hasattr(kind, "ndim") else 1
+        for one in self.parameters:
+            count = ARRAY_FIELDS + 2 * one.ndim if isinstance(one, ArrayType) else 1
             found.append(self.offsets[at : at + count])
             at += count
         return found
@@ -118,7 +117,7 @@ class LoopBody:
         """Return a function for each argument, which reads it from where the arguments of a launch begin."""
         return [
             argument_reader(kind, [LAUNCH_BYTES + offset for offset in parts])
-            for kind, parts in zip(self.kinds, self.parts(), strict=True)
+            for kind, parts in zip(kinds_of(self.parameters), self.parts(), strict=True)
         ]
 
     @staticmethod
@@ -133,16 +132,19 @@ class LoopBody:
         key = (*map(id, bodies), threads, capability)
         found = images.get(key)
         if found is None:
-            text, scope = loop_text(bodies, threads), scope_of(bodies)
-            exec(compile(text, "<loop on a device>", "exec"), scope)
+            text = loop_text(bodies, threads)
             try:
                 kept = None if any(body.key is None for body in bodies) else text_of((text, *[b.key for b in bodies]))
             except NotKeptError:
                 kept = None
-            from numba.core.types import int64
+
+            def made() -> tuple[Any, tuple[Any, ...]]:
+                scope = scope_of(bodies)
+                exec(compile(text, "<loop on a device>", "exec"), scope)
+                return scope["_stf_kernel"], kinds_of([np.dtype(np.int64)] * 7)
 
             try:
-                found = compile_python(scope["_stf_kernel"], (int64,) * 7, capability, "stf_loop", kept)
+                found = compile_python(made, capability, "stf_loop", kept)
             except Exception as error:
                 raise NotNativeError(f"its bodies do not compile as one kernel: {error}") from error
             found = images[key] = with_bound(found, threads)
@@ -161,9 +163,11 @@ def with_bound(image: bytes, threads: int) -> bytes:
     return ENTRY.sub(rb"\1\n.maxntid %d, 1, 1\n{" % threads, image, count=1)
 
 
-def is_read(kind: Any) -> bool:
-    """Return whether a type is that of an array that is only read."""
-    return hasattr(kind, "ndim") and not kind.mutable
+def kinds_of(parameters: list[Any]) -> tuple[Any, ...]:
+    """Return the parameters of a kernel as Numba's types."""
+    from numba.np.numpy_support import from_dtype
+
+    return tuple(one.numba_type() if isinstance(one, ArrayType) else from_dtype(one) for one in parameters)
 
 
 def scope_of(bodies: Sequence[LoopBody]) -> dict[str, Any]:
@@ -299,7 +303,7 @@ def call_body(lines: Lines, number: int, body: LoopBody) -> None:
     put("if _stf_gy * _stf_gz > 1:", "    _stf_y = _stf_x // _stf_gx", "    _stf_x -= _stf_y * _stf_gx")
     put("    _stf_z = _stf_y // _stf_gy", "    _stf_y -= _stf_z * _stf_gy")
     at = ", ".join(f"_stf_Extents(_stf_{of}x, _stf_{of}y, _stf_{of}z)" for of in ("", "g", "t", "b"))
-    arguments = "".join(f", _stf_read{number}_{i}(_stf_a)" for i in range(len(body.kinds)))
+    arguments = "".join(f", _stf_read{number}_{i}(_stf_a)" for i in range(len(body.parameters)))
     put(f"_stf_body{number}(_stf_Position({at}){arguments})")
     if body.waits:
         put("_stf_cuda.syncthreads()")  # what threads share in a block is free again

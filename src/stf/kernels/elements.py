@@ -12,7 +12,7 @@ from stf.kernels import loops
 from stf.kernels.body_arguments import BodySignature, default_of, expected, is_returned, must_suit, must_take
 from stf.kernels.body_checks import must_contribute, must_draw_once, must_not_fail, must_store
 from stf.kernels.bounds import Explanation
-from stf.kernels.compile.python import intrinsics
+from stf.kernels.compile.python import must_be_there
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.gpu_tasks import GpuLaunches, plan_loop
 from stf.kernels.index_spaces import IndexSpace
@@ -75,7 +75,7 @@ class Elements:
         """Return the body as a kernel for a GPU; TypeError with its line if it cannot be compiled."""
         must_not_fail(signature.body, signature.where)
         if signature.in_cpp is None:
-            intrinsics()  # which may not be there
+            must_be_there()
         return plan_loop(task, signature, space)
 
     def loop(self, task: Any, space: IndexSpace, signature: BodySignature) -> CpuBody:

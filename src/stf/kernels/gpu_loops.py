@@ -20,7 +20,7 @@ from stf.kernels.captured import NotKeptError, code_key, text_of, value_key
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.reduced_arrays import atomic_of, whole_of
-from stf.kernels.device_loops import LoopBody
+from stf.kernels.device_loops import LoopBody, kinds_of
 from stf.kernels.kernel_handles import KernelSource
 from stf.kernels.loops import Key, callable_copy, scope_of_nest, with_body
 from stf.kernels.nest import ArrayType, Contribution, KernelArgument, LoopNest
@@ -133,24 +133,44 @@ def kernel_for(
         found = kernel_of(lambda capability: compile_cpp(text, capability, CPP_OPTIONS), parameters, symbol)
     else:
         text = ElementWriter(nest, rows, variables, len(arrays) - len(nest.results), arguments).written()
-        scope = scope_of_nest(nest, body, signature.captured, device_function, True)
-        scope |= scope_for(arguments, nest.results) | scope_of_private(signature, nest)
-        file = f"<kernel of {body.__name__}>"
-        found = described(
-            lambda text: with_body(text, file, body, signature.captured, scope), text, parameters, symbol, key, body
-        )
+        make = maker_of_kernel(signature, nest, arguments)
+        found = described(make, text, parameters, symbol, key, body)
     known[key] = found
     return found
 
 
-def scope_of_private(signature: BodySignature, nest: LoopNest) -> dict[str, Any]:
-    """Return the global variables of what blocks do with copies of arrays that are reduced into."""
-    scope: dict[str, Any] = {"_stf_whole": whole_of(True)} if nest.reduced else {}
+def maker_of_kernel(
+    signature: BodySignature, nest: LoopNest, arguments: list[KernelArgument]
+) -> Callable[[str], types.FunctionType]:
+    """Return what makes a function of the text of a kernel, and keeps no data and no arrays alive."""
+    captured = signature.captured.without_values()
+    nest = nest._replace(results=without_data(nest.results))
+    given = [one._replace(values=()) for one in arguments]
+    code, name = signature.body.__code__, signature.body.__name__
+    bare = types.FunctionType(code, signature.body.__globals__, name, None, empty_cells(code))
+    reduced: dict[str, Any] = {}
     for i, _ in nest.private:
         op, dtype = signature.parameters[i].op, signature.parameters[i].access.data.core.layout.dtype
-        scope |= {f"_stf_kind{i}": dtype, f"_stf_zero{i}": dtype.type(op.neutral(dtype))}
-        scope[f"_stf_atomic{i}"] = atomic_of(nest.kinds[i])
-    return scope
+        reduced |= {f"_stf_kind{i}": dtype, f"_stf_zero{i}": dtype.type(op.neutral(dtype))}
+
+    def make(text: str) -> types.FunctionType:
+        scope = scope_of_nest(nest, bare, captured, device_function, True) | scope_for(given, nest.results) | reduced
+        if nest.reduced:
+            scope["_stf_whole"] = whole_of(True)
+        scope |= {f"_stf_atomic{i}": atomic_of(nest.kinds[i]) for i, _ in nest.private}
+        return with_body(text, f"<kernel of {name}>", bare, captured, scope)
+
+    return make
+
+
+def without_data(results: Sequence[Contribution]) -> tuple[Contribution, ...]:
+    """Return what is known of contributions, but for the data that they go to."""
+    return tuple(result._replace(item=None) for result in results)
+
+
+def empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:
+    """Return a closure for code that is only compiled."""
+    return tuple(types.CellType() for _ in code.co_freevars) or None
 
 
 def scope_for(arguments: list[KernelArgument], results: Sequence[Contribution] = ()) -> dict[str, Any]:
@@ -193,24 +213,24 @@ def described(
 
     Other processes find it by the text and `key`, if these say all.
     """
-    from numba.np.numpy_support import from_dtype
-
-    fn = make(text)
-    kinds = tuple(p.numba_type() if isinstance(p, ArrayType) else from_dtype(p) for p in parameters)
     try:
-        kept = text_of((text, key))
+        kept = text_of((text, key, tuple(parameters)))
     except NotKeptError:
         kept = None
-    found = kernel_of(lambda capability: compile_python(fn, kinds, capability, name, kept), parameters, name)
-    found.loop_body = LoopBody(text, make, kinds, found.offsets, kept, body)
+    found = kernel_of(
+        lambda capability: compile_python(lambda: (make(text), kinds_of(parameters)), capability, name, kept),
+        parameters,
+        name,
+    )
+    found.loop_body = LoopBody(text, make, parameters, found.offsets, kept, body)
     return found
 
 
-def function_in(scope: dict[str, Any], file: str) -> Callable[[str], Any]:
-    """Return what makes a function of the text of a kernel, which has these global variables."""
+def function_in(scope: Callable[[], dict[str, Any]], file: str) -> Callable[[str], Any]:
+    """Return what makes a function of the text of a kernel, which has the global variables that `scope` returns."""
 
     def make(text: str) -> Any:
-        namespace = dict(scope)
+        namespace = scope()
         exec(compile(text, file, "exec"), namespace)
         return namespace["_stf_kernel"]
 
@@ -245,8 +265,9 @@ def combining_kernel(contributions: tuple[Contribution, ...], results: list[Arra
     found = known.get(key)
     if found is None:
         neutral = [argument(f"_stf_neutral{i}", kind.dtype.type(0), "") for i, kind in enumerate(partials)]
-        text, scope = combining_text(accumulates, neutral), scope_for([], contributions)
+        text, bare = combining_text(accumulates, neutral), without_data(contributions)
         parameters = [INT64, *partials, *results, *map(dtype_of, values_of(neutral))]
-        found = described(function_in(scope, "<what combines>"), text, parameters, "combine", key)
+        make = function_in(lambda: scope_for([], bare), "<what combines>")
+        found = described(make, text, parameters, "combine", key)
         known[key] = found
     return found

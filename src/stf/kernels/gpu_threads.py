@@ -252,10 +252,19 @@ def kernel_of(
     if found is not None:
         return found
     text = thread_text(mapping, signature, len(arrays), arguments)
-    cuda, scope = intrinsics(), scope_for(arguments)
-    waits = {f"_stf_wait{i}": waiting_for(kind, mapping.sizes[i]) for i, kind in enumerate(mapping.barriers) if kind}
-    of_body = {**scope_of(threads.fn, around, device_function), **scope, **waits}
-    scope["_stf_body"] = cuda.jit(device=True)(types.FunctionType(threads.fn.__code__, of_body, symbol_of(symbol)))
+    captured, given = around.without_values(), [one._replace(values=()) for one in arguments]
+    code, around_it = threads.fn.__code__, threads.fn.__globals__
+
+    def scope() -> dict[str, Any]:
+        """Return the global variables of the kernel, and keep no array alive."""
+        found = scope_for(given)
+        waits = {
+            f"_stf_wait{i}": waiting_for(kind, mapping.sizes[i]) for i, kind in enumerate(mapping.barriers) if kind
+        }
+        of_body = {**scope_of(types.FunctionType(code, around_it), captured, device_function), **found, **waits}
+        found["_stf_body"] = intrinsics().jit(device=True)(types.FunctionType(code, of_body, symbol_of(symbol)))
+        return found
+
     numbers = [*map(dtype_of, values_of(arguments)), *[INT64] * len(mapping.sizes)]
     parameters, make = [*[INT64] * 3, *arrays, *numbers], function_in(scope, f"<kernel of {threads.fn.__name__}>")
     found = described(make, text, parameters, symbol_of(symbol), key, signature.body)

@@ -17,7 +17,7 @@ from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
 from stf.kernels.bounds import Explanation
 from stf.kernels.builders import KernelBuilder, make_builder, refuse_access
 from stf.kernels.captured import Captured
-from stf.kernels.compile.python import intrinsics
+from stf.kernels.compile.python import must_be_there
 from stf.kernels.gpu_tasks import GpuLaunches
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, concurrency_at, plan_threads, with_widths
 from stf.kernels.group_tasks import grouped_task
@@ -257,7 +257,7 @@ class Threads:
     def kernel(self, task: Any, group: Group, signature: BodySignature) -> GpuLaunches:
         """Return the body as a kernel for a GPU; TypeError with its line if it cannot be compiled."""
         must_not_fail(signature.body, signature.where)
-        intrinsics()  # which may not be there
+        must_be_there()
         return plan_threads(task, signature, *group)
 
     def loop(self, task: Any, group: Group, signature: BodySignature) -> CpuBody:

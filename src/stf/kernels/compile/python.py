@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.metadata
+import importlib.util
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["compile_python", "intrinsics"]
+__all__ = ["compile_python", "intrinsics", "must_be_there"]
 
 MISSING = (
     "a kernel written in Python is compiled by numba-cuda for a GPU, which is not there; "
@@ -38,21 +40,40 @@ def intrinsics() -> Any:
     return cuda
 
 
-def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int], name: str, key: bytes | None) -> bytes:
-    """Compile a kernel.
+def must_be_there() -> None:
+    """Raise ImportError where there is no numba-cuda, without importing it, which takes half a second."""
+    if importlib.util.find_spec("numba_cuda") is None or importlib.util.find_spec("numba") is None:
+        raise ImportError(MISSING)
+
+
+@functools.cache
+def versions() -> tuple[str, str]:
+    """Return the versions of Numba and numba-cuda, if these are known without importing them."""
+    try:
+        return importlib.metadata.version("numba"), importlib.metadata.version("numba-cuda")
+    except importlib.metadata.PackageNotFoundError:
+        import numba
+        import numba_cuda
+
+        return numba.__version__, numba_cuda.__version__
+
+
+def compile_python(
+    make: Callable[[], tuple[Any, tuple[Any, ...]]], capability: tuple[int, int], name: str, key: bytes | None
+) -> bytes:
+    """Compile a kernel, or find it on disk.
 
     Parameters
     ----------
-    fn : function
-        In which names such as ``threadIdx`` are those of `intrinsics`.
-    kinds : tuple
-        Numba's types of its arguments. An array becomes 5 + 2 ndim parameters, the data at the fifth.
+    make : callable
+        Returns the function, in which names such as ``threadIdx`` are those of `intrinsics`, and Numba's types of its
+        arguments. An array becomes 5 + 2 ndim parameters, the data at the fifth. What is on disk needs neither.
     capability : tuple of int
         The compute capability of the device.
     name : str
         What the kernel is called.
     key : bytes or None
-        What the machine code depends on besides the types and the device; None if another process cannot know it.
+        What the machine code depends on besides the device; None if another process cannot know it.
 
     Returns
     -------
@@ -68,18 +89,15 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
     numba.core.errors.NumbaError
         The function cannot be compiled; the message shows the user's line.
     """
-    import numba
-    import numba_cuda
-
     from stf.kernels.compile import cache, forks
 
-    forks.watch()
-    cuda = intrinsics()
-    signature = numba.types.void(*kinds)
-    versions = (numba.__version__, numba_cuda.__version__, capability, name, signature)
-    kept = None if key is None else cache.key_of(("numba-cuda", *versions, key.hex()))
+    kept = None if key is None else cache.key_of(("numba-cuda", *versions(), capability, name, key.hex()))
     found = None if kept is None else cache.load(kept)
     if found is None:
+        forks.watch()
+        cuda = intrinsics()
+        fn, kinds = make()
+        signature = numba_types().void(*kinds)
         with forks.lock, compiling_for(capability):
             (text, *others), _ = cuda.compile_all(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
         missing = [symbol for symbol in EXTERNAL.findall(text) if symbol not in OF_DRIVER]
@@ -94,6 +112,13 @@ def compile_python(fn: Any, kinds: tuple[Any, ...], capability: tuple[int, int],
         if kept is not None:
             cache.store(kept, found)
     return found
+
+
+def numba_types() -> Any:
+    """Return Numba's module of types."""
+    from numba import types
+
+    return types
 
 
 def linked(text: bytes, others: list[Any], capability: tuple[int, int]) -> bytes:
