@@ -96,8 +96,7 @@ class LoopBody:
             for one, parts in zip(parameters, self.parts(), strict=True)
             if isinstance(one, ArrayType) and one.readonly
         )
-        found = () if body is None else seen_by(body, set(), None)
-        self.reads_cuda = any(is_of_cuda(value) for _, _, value in found)
+        self.reads_cuda = body is not None and reads_cuda(body)
 
     def parts(self) -> list[list[int]]:
         """Return where the parts of each argument lie."""
@@ -149,6 +148,14 @@ class LoopBody:
                 raise NotNativeError(f"its bodies do not compile as one kernel: {error}") from error
             found = images[key] = with_bound(found, threads)
         return found
+
+
+def reads_cuda(body: Any) -> bool:
+    """Return whether a function, or one that it calls, reads names of numba.cuda; True where that is not known."""
+    try:
+        return any(is_of_cuda(value) for _, _, value in seen_by(body, set(), None))
+    except ValueError:  # a variable around one of them has no value yet
+        return True
 
 
 def is_of_cuda(value: Any) -> bool:
