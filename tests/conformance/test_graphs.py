@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import add, content, everywhere, increment, is_cuda, put, set_to
+from helpers import add, content, everywhere, increment, is_cuda, put, runs_kernels, set_to
 
 import stf
 from stf._support.log_once import logged
@@ -723,3 +723,25 @@ def test_what_is_computed_from_a_parameter_is_computed_once_a_launch(ctx, monkey
         assert len(computed) == 2 or is_cuda(ctx)  # where what was captured is compared with the launch before
     g.launch()
     assert [x.numpy()[0] for x in data] == [3.0, 2.0, 2.0]
+
+
+def test_a_body_takes_numbers_and_parameters_in_turn(ctx):
+    if not runs_kernels(ctx):
+        pytest.skip("no kernels here")
+    x = ctx.logical_data(np.zeros(5), write_back=False)
+    g = ctx.task_graph("turns")
+    f, n = g.param("f", 1.0), g.param("n", 2)
+
+    def add(i, x, a):
+        x[i] += a
+
+    with g:
+        for k in range(4):
+            for a in (f, 0.5, n, 3, f + k, n * 2, True):
+                ctx.parallel_for(x.shape, x.rw(), args=(a,))(add)
+    expected = 0.0
+    for values in ({}, {"f": 2.5}, {"n": -7}, {"f": -0.25, "n": 11}):
+        g.launch(**values)
+        one, two = values.get("f", 1.0), values.get("n", 2)
+        expected += sum(one + 0.5 + two + 3 + (one + k) + 2 * two + 1 for k in range(4))
+    np.testing.assert_array_equal(x.numpy(), expected)

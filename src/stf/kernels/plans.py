@@ -17,6 +17,7 @@ from stf.kernels.captured import attribute_names, global_names, is_users_module,
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.loops import jitted
 from stf.kernels.reductions import Reduction
+from stf.values.params import Param
 
 TWO_63 = 1 << 63
 MOST = 4096  # codes with plans
@@ -25,6 +26,7 @@ MISSING: object = object()
 NOTHING: tuple = ()
 FUNCTION: object = types.FunctionType
 REDUCTION: object = Reduction
+PARAM: object = Param
 NUMBERS = frozenset(
     {
         *(int, float, bool, np.bool_, np.int8, np.int16, np.int32, np.int64),
@@ -100,7 +102,7 @@ class LaunchPlan:
         self.items = [PlannedAccess(item) for item in items]
         self.has_tokens = None in [item.layout for item in self.items]
         self.extras = len(extra)
-        self.kinds = (*map(type, extra), *[type(cell.cell_contents) for cell in closure])
+        self.kinds = (*[kind_of_number(value) for value in extra], *[type(cell.cell_contents) for cell in closure])
         self.submit = submit
         self.kernel = self.config = self.before = self.after = self.order = None
         self.names = self.watched = self.functions = ()
@@ -126,7 +128,7 @@ class LaunchPlan:
             if not cython.cast(PlannedAccess, self.items[i]).suits(items[i]):
                 return False
         for i in range(self.extras):
-            if type(extra[i]) is not self.kinds[i] or is_wide(extra[i]):
+            if not is_of_kind(extra[i], self.kinds[i]):
                 return False
         if construct is not self.construct and construct != self.construct:
             return False
@@ -183,6 +185,25 @@ def accessed_in(item):
     return item.access if type(item) is REDUCTION else item
 
 
+def kind_of_number(value):
+    """Return the type of a number; of a parameter of a graph also that of the number that it is by default."""
+    return (PARAM, type(value.default)) if isinstance(value, PARAM) else type(value)
+
+
+def is_of_kind(value, kind):
+    """Return whether a number, or a parameter, is one for kernels that were compiled for this kind."""
+    if type(value) is kind:
+        return not is_wide(value)
+    if type(kind) is not tuple or not isinstance(value, PARAM):
+        return False
+    return type(value.default) is cython.cast(tuple, kind)[1] and not is_wide(value.default)
+
+
+def is_known_kind(kind):
+    """Return whether a plan may be for a kind of numbers."""
+    return (cython.cast(tuple, kind)[1] if type(kind) is tuple else kind) in NUMBERS
+
+
 def is_wide(value):
     """Return whether an integer has another type in kernels than most."""
     return type(value) is int and not -TWO_63 <= value < TWO_63
@@ -222,7 +243,7 @@ def remember(plan, body, captured):
     """Keep a plan, if all that the kernel gets are numbers."""
     given = dict(zip(captured.names[captured.free :], captured.values[captured.free :], strict=True))
     free = captured.values[: captured.free]
-    if not NUMBERS.issuperset([*plan.kinds[: plan.extras], *map(type, given.values())]):
+    if not all([is_known_kind(kind) for kind in (*plan.kinds[: plan.extras], *map(type, given.values()))]):
         return 0
     if not all([type(value) in NUMBERS or type(value) is FUNCTION for value in free]):
         return 0
