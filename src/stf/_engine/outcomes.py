@@ -23,6 +23,7 @@ def inherit(engine: EngineState, task: TaskCore, version: Version, data: Data):
             return 0
     if task.inputs is None:
         task.inputs = []
+        untrack(task.inputs)  # as outcomes are not tracked either
     task.inputs.append(outcome)
     return 0
 

@@ -306,6 +306,8 @@ class TaskFunction:
         is_flat: cython.bint = self.trails_data and late is None and argument_sources is None
         in_place: cython.bint = late is None and self.results is None and self.writes is not None and not is_flat
         written = None if is_slot or in_place else self.written(values)
+        if written is not None:
+            untrack(written)  # only the body has it, which the collector does not look into either
         if self.results is not None and not (engine.scope.records or self.results.takes_out):
             body = make_body(task, fn, first_of(values, self.given), written, self.kinds, late, None, self.owes)
         elif is_flat:
