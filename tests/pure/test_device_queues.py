@@ -87,7 +87,7 @@ def test_blocks_run_each_kernel_once_and_in_order(seed: int) -> None:
     device = Device(content, offsets, len(queues))
     for _ in range(3):
         device.launch(rng)
-        seen = [entry for entry in device.log if entry[0] != native.NOTHING_THERE]
+        seen = [entry for entry in device.log if entry[0] != native.DEVICE_NOTHING]
         assert sum(last - first for _, first, last, _ in seen) == sum(blocks for _, blocks, _, _ in kernels)
         done: dict[int, int] = {}  # of each kernel whose arguments are near, by its first word: its blocks
         began: dict[int, int] = {}

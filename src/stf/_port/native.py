@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 # A loop on a device (`_recording.device_loops`, `kernels.device_loops`) has steps of eight words of four bytes:
 #
-# 0     the number of a body, or FILL_THERE, COPY_THERE, NOTHING_THERE
+# 0     the number of a body, or DEVICE_FILL, DEVICE_COPY, DEVICE_NOTHING
 # 1, 2  where what it waits for begins, and how many these are
 # 3     its own word of those that say what is done; -1 if nobody waits for it
 # 4     where its arguments begin, in words of 8 bytes; before those of a kernel come the extents of its grid and blocks
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 # 7     how many words of 8 bytes its arguments are; 0 for more than NEAR_WORDS
 STEP_WORDS, NEAR_WORDS = 8, 128
 LAUNCH_BYTES = 24
-FILL_THERE, COPY_THERE, NOTHING_THERE = -1, -2, -3
+DEVICE_FILL, DEVICE_COPY, DEVICE_NOTHING = -1, -2, -3
 loop_bodies: dict[int, Any] = {}  # how a loop has a kernel in it, by the address of its function
 
 FILL, COPY, CALL = "fill", "copy", "call"  # bodies that every driver with loops has

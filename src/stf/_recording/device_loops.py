@@ -140,7 +140,7 @@ class DeviceSteps:
         value = int.from_bytes(pattern * (8 // len(pattern)), "little", signed=True)
         count = layout.nbytes // unit
         words = np.array([target.address, count, ELEMENTS, value, unit], np.int64).tobytes()
-        return Work(native.FILL_THERE, words, -(-count // ELEMENTS), [(id(target), True)])
+        return Work(native.DEVICE_FILL, words, -(-count // ELEMENTS), [(id(target), True)])
 
     def copy(self, target: Any, source: Any) -> Work:
         """Return what a copy does."""
@@ -154,7 +154,7 @@ class DeviceSteps:
         count = width // unit * rows * slices
         words = [target.address, source.address, ELEMENTS, unit, width // unit, rows, to, from_, slices, *across]
         accesses = [(id(target), True), (id(source), False)]
-        return Work(native.COPY_THERE, np.array(words, np.int64).tobytes(), -(-count // ELEMENTS), accesses)
+        return Work(native.DEVICE_COPY, np.array(words, np.int64).tobytes(), -(-count // ELEMENTS), accesses)
 
     def must_be_here(self, replica: Any) -> None:
         """Raise NotNativeError for memory of another place."""
@@ -172,7 +172,7 @@ class DeviceSteps:
         self.table += bytes(-len(self.table) % 8)
         count = min(work.blocks, self.pieces)
         if count * len(before) > FEW * FEW:
-            before = [self.add_step(before, (native.NOTHING_THERE, 0, 0, 0, 0), [])]
+            before = [self.add_step(before, (native.DEVICE_NOTHING, 0, 0, 0, 0), [])]
         edges = [work.blocks * i // count for i in range(count + 1)]
         size = -(-len(work.words) // 8)
         near = size if size <= native.NEAR_WORDS else 0
@@ -248,10 +248,10 @@ class DeviceLoop:
 def prepare(frame: Any, recording: Any) -> None:
     """Make the loop of a recording, once; whoever launches it next captures it."""
     loops = recording.loops
-    if loops.there is not None or loops.reasons:
+    if loops.on_device is not None or loops.reasons:
         return
     try:
-        loops.there = made(frame, recording, frame.engine.root.kernels.at(frame.task.where))
+        loops.on_device = made(frame, recording, frame.engine.root.kernels.at(frame.task.where))
     except Exception as error:  # of a compiler, the driver, or a schedule that is refused: a graph does the same
         if not isinstance(error, NotNativeError):
             log.info("%s is no persistent loop: %r", recording.description, error)
@@ -329,7 +329,7 @@ def written(steps: DeviceSteps, queues: list[Any], numbers: dict[int, int]) -> t
 
 def launch_in(frame: Any, recording: Any) -> bool:
     """Put the launch of a recording's loop on a slot that is captured; return whether it has one for this launch."""
-    loop = recording.loops.there
+    loop = recording.loops.on_device
     if loop is None or frame.launch.rebinding is not None or frame.engine.watches or frame.task.where != loop.place:
         return False
     try:
@@ -337,7 +337,7 @@ def launch_in(frame: Any, recording: Any) -> bool:
             frame.put_function(loop.writer, WRITER_SHAPE, [0, 8, 16, 24], loop.words, False)
         frame.put_function(loop.function, loop.shape, list(range(0, len(loop.arguments), 8)), loop.arguments, True)
     except DriverError as error:  # such as too few multiprocessors for all of its blocks at once
-        recording.loops.there, recording.loops.reasons = None, [str(error)]
+        recording.loops.on_device, recording.loops.reasons = None, [str(error)]
         raise PlayThisTime from error  # the next launch is a graph of the recorded nodes
     loop.is_launched = True
     return True

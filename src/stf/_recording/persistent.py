@@ -297,7 +297,7 @@ class Loops:
         self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
         self.pieces: list[LoopPiece] = []
         self.is_planned = False  # by times that were measured
-        self.there: Any = None  # the loop on a device (`device_loops`), if there is one
+        self.on_device: Any = None  # the loop on a device (`device_loops`), if there is one
         self.addresses: dict[Any, int] = {}  # of replicas, for each of its loops
 
     def may_be_later(self) -> bool:
@@ -343,7 +343,7 @@ class Loops:
 
     def describe(self) -> list[str]:
         """Return what to tell of it, in lines."""
-        found = [self.there.description] if self.there is not None and self.there.is_launched else []
+        found = [self.on_device.description] if self.on_device is not None and self.on_device.is_launched else []
         if self.first is not None and not self.reasons:
             steps, queues = len(self.first.order), self.first.count
             found.append(f"a persistent loop: {steps} steps, {queues} queues, {self.first.waits} waits")

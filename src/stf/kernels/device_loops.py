@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf._port.native import LAUNCH_BYTES, NEAR_WORDS, STEP_WORDS, NotNativeError
+from stf._port.native import DEVICE_COPY, DEVICE_FILL, LAUNCH_BYTES, NEAR_WORDS, STEP_WORDS, NotNativeError
 from stf.kernels.arguments import ARRAY_FIELDS
 from stf.kernels.captured import NotKeptError, text_of
 from stf.kernels.compile.addresses import argument_reader, words
@@ -283,7 +283,7 @@ def loop_text(bodies: Sequence[LoopBody], threads: int) -> str:
         call_body(lines, number, body)
         lines.depth -= 1
     branch = "elif" if bodies else "if"
-    for kind, name in ((-1, "fill"), (-2, "copy")):
+    for kind, name in ((DEVICE_FILL, "fill"), (DEVICE_COPY, "copy")):
         put(f"{branch} _stf_kind == {kind}:")
         put(f"    _stf_{name}(_stf_a, _stf_first, _stf_end, _stf_lane, {threads})")
         branch = "elif"

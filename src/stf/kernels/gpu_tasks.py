@@ -187,17 +187,12 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
     coordinates = [] if space.coordinates is None else [argument("_stf_parameters", space.parameters, where)]
     neutral = [argument(f"_stf_neutral{i}", result.neutral, where) for i, result in enumerate(results)]
     boxes = [box for box in space.part.boxes() if all(map(len, box))] or [(range(0),) * len(space.part)]
-    nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates, space.randoms)
-    if signature.in_cpp is None:
-        nest = nest._replace(private=private_in(signature, boxes))
-    if results and sum(math.prod(map(len, box)) for box in boxes) <= ALONE and len(boxes) == 1:
-        nest = nest._replace(alone=tuple([result.item.accumulates for result in results]))
+    nest = nest_over(boxes, signature, space)
     rows = rows_of(boxes, bool(results or nest.private))
     launches = launches_over(boxes, nest, rows)
     rows = 0 if is_at_limit(launches) else rows
-    if nest.alone:
-        launches = [launches[0]._replace(grid=(1,) * len(launches[0].grid))]
-    partials = [array_of(result.item.access) if nest.alone else result.partials for result in results]
+    targets = [array_of(result.item.access) for result in results]
+    partials = targets if nest.alone else [result.partials for result in results]
     arguments = [*inputs.arguments, *coordinates, *neutral]
     kernel = gpu_loops.kernel_for(signature, nest, [*inputs.arrays, *partials], arguments, task.symbol, rows)
     load(kernel, task.context, task.where, where)
@@ -205,14 +200,24 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
         smaller = launches_over(boxes, nest, rows, HALF)
         if threads_at_once(kernel, task, HALF) > threads_at_once(kernel, task, BLOCK) and not is_at_limit(smaller):
             launches = smaller
-    combine = None
+    combine, scratch = None, []
     if results and not nest.alone:
-        combine = gpu_loops.combining_kernel(results, [array_of(result.item.access) for result in results])
+        combine = gpu_loops.combining_kernel(results, targets)
         load(combine, task.context, task.where, where)
-    blocks = sum(launch.blocks for launch in launches)
-    scratch = [] if nest.alone else [Scratch((blocks,), kind.dtype) for kind in partials]
+        blocks = sum(launch.blocks for launch in launches)
+        scratch = [Scratch((blocks,), kind.dtype) for kind in partials]
     constants = values_of([*coordinates, *neutral])
     return GpuLaunches(kernel, launches, inputs, constants, scratch, combine, values_of(neutral))
+
+
+def nest_over(boxes: list[tuple[range, ...]], signature: BodySignature, space: IndexSpace) -> LoopNest:
+    """Return the loops of a body over boxes."""
+    nest = signature.nest(axes_of(boxes), space.ndim, space.coordinates, space.randoms)
+    if signature.in_cpp is None:
+        nest = nest._replace(private=private_in(signature, boxes))
+    if len(boxes) > 1 or math.prod(map(len, boxes[0])) > ALONE:
+        return nest
+    return nest._replace(alone=tuple([result.item.accumulates for result in signature.results]))
 
 
 def inputs_of(context: Any, signature: BodySignature) -> KernelInputs:
@@ -264,13 +269,17 @@ def rows_of(boxes: list[tuple[range, ...]], reduces: bool) -> int:
 
 
 def launches_over(boxes: list[tuple[range, ...]], nest: LoopNest, rows: int, size: int = BLOCK) -> list[Launch]:
-    """Return a launch for each box, in blocks of `size` threads; one that reduces gets where its results begin."""
+    """Return a launch for each box, in blocks of `size` threads; one that reduces gets where its results begin.
+
+    Where a block is to have all elements there is one block.
+    """
     found: list[Launch] = []
     for box in boxes:
         given = {"_stf_base": sum(launch.blocks for launch in found)}
         for i, axis in enumerate(box):
             given |= {f"_stf_start{i}": axis.start, f"_stf_n{i}": len(axis), f"_stf_step{i}": axis.step}
-        found.append(Launch(*grid_of(box, rows, size), [given[name] for name in nest.bounds]))
+        grid, block = grid_of(box, rows, size)
+        found.append(Launch((1,) * len(grid) if nest.alone else grid, block, [given[name] for name in nest.bounds]))
     return found
 
 

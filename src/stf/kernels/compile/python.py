@@ -94,10 +94,12 @@ def compile_python(
     kept = None if key is None else cache.key_of(("numba-cuda", *versions(), capability, name, key.hex()))
     found = None if kept is None else cache.load(kept)
     if found is None:
+        from numba.core.types import void
+
         forks.watch()
         cuda = intrinsics()
         fn, kinds = make()
-        signature = numba_types().void(*kinds)
+        signature = void(*kinds)
         with forks.lock, compiling_for(capability):
             (text, *others), _ = cuda.compile_all(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
         missing = [symbol for symbol in EXTERNAL.findall(text) if symbol not in OF_DRIVER]
@@ -112,13 +114,6 @@ def compile_python(
         if kept is not None:
             cache.store(kept, found)
     return found
-
-
-def numba_types() -> Any:
-    """Return Numba's module of types."""
-    from numba import types
-
-    return types
 
 
 def linked(text: bytes, others: list[Any], capability: tuple[int, int]) -> bytes:
