@@ -152,6 +152,30 @@ def test_bodies_with_names_of_numba_cuda_are_no_loop(ctx: Any) -> None:
     assert np.array_equal(x.numpy(), np.full(64, 3.0))
 
 
+STEP = 2.0
+
+
+def stepped(value: float) -> float:
+    return value + STEP
+
+
+def test_what_bodies_call_is_as_it_was_recorded(ctx: Any, monkeypatch: Any) -> None:
+    x = ctx.logical_data(np.zeros(64))
+    g = ctx.task_graph(backend="persistent")
+    with g:
+
+        @ctx.parallel_for((64,), x.rw())
+        def more(i, x):
+            x[i] = stepped(x[i])
+
+    g.launch()
+    monkeypatch.setitem(globals(), "STEP", 5.0)
+    for _ in range(2):
+        g.launch()
+    assert "has changed since then" in g.explain()
+    assert np.array_equal(x.numpy(), np.full(64, 6.0))
+
+
 def test_parameters_are_written_before_each_launch(ctx: Any) -> None:
     x, y = ctx.logical_data(np.zeros(64)), ctx.logical_data(np.zeros(64, np.float32))
     g = ctx.task_graph(backend="persistent")

@@ -14,6 +14,7 @@ from stf._recording import device_loops
 from stf._recording.device_loops import DeviceSteps, Words, Work, written
 from stf._recording.schedules import check, spread, with_waits
 from stf.kernels.device_loops import is_of_cuda, with_bound
+from stf.kernels.gpu_loops import if_unchanged
 
 
 def made(seed: int) -> tuple[DeviceSteps, list[Any]]:
@@ -128,6 +129,15 @@ def test_blocks_of_the_loop_get_registers_for_their_threads() -> None:
     image = b".visible .entry stf_loop(\n\t.param .u64 stf_loop_param_0\n)\n{\n\tret;\n}\n"
     assert with_bound(image, 96) == image.replace(b")\n{", b")\n.maxntid 96, 1, 1\n{")
     assert with_bound(b"\x7fELF", 96) == b"\x7fELF"
+
+
+def test_a_kernel_is_compiled_later_only_of_what_was_submitted() -> None:
+    read = {"STEP": 2.0}
+    make = if_unchanged(lambda text: eval(text, dict(read)), lambda: tuple(read.items()))
+    assert make("STEP + 1") == 3.0
+    read["STEP"] = 5.0
+    with pytest.raises(native.NotNativeError, match="has changed since then"):
+        make("STEP + 1")
 
 
 def test_names_of_numba_cuda_are_known() -> None:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from stf._port.native import NotNativeError
 from stf.kernels.arguments import ARRAY_FIELDS, Kernel
 from stf.kernels.body_arguments import BodySignature, default_of, must_be_real
-from stf.kernels.captured import NotKeptError, code_key, text_of, value_key
+from stf.kernels.captured import NotKeptError, around_key, code_key, text_of, value_key
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.reduced_arrays import atomic_of, whole_of
@@ -160,7 +161,22 @@ def maker_of_kernel(
         scope |= {f"_stf_atomic{i}": atomic_of(nest.kinds[i]) for i, _ in nest.private}
         return with_body(text, f"<kernel of {name}>", bare, captured, scope)
 
-    return make
+    return if_unchanged(make, lambda: (nest.key, around_key(captured), keys_of(given)))
+
+
+def if_unchanged(make: Callable[[str], Any], seen: Callable[[], Any]) -> Callable[[str], Any]:
+    """Return what makes a function as long as what is compiled in, which `seen` returns, is as it is now.
+
+    A kernel may be compiled later than it was submitted: for another device, or in a loop on a device.
+    """
+    before = seen()
+
+    def made(text: str) -> Any:
+        if seen() != before:
+            raise NotNativeError("a function that a body calls, or a variable that it reads, has changed since then")
+        return make(text)
+
+    return made
 
 
 def without_data(results: Sequence[Contribution]) -> tuple[Contribution, ...]:
@@ -267,7 +283,10 @@ def combining_kernel(contributions: tuple[Contribution, ...], results: list[Arra
         neutral = [argument(f"_stf_neutral{i}", kind.dtype.type(0), "") for i, kind in enumerate(partials)]
         text, bare = combining_text(accumulates, neutral), without_data(contributions)
         parameters = [INT64, *partials, *results, *map(dtype_of, values_of(neutral))]
-        make = function_in(lambda: scope_for([], bare), "<what combines>")
+        make = if_unchanged(
+            function_in(lambda: scope_for([], bare), "<what combines>"),
+            lambda: [code_key(one.function) for one in bare],
+        )
         found = described(make, text, parameters, "combine", key)
         known[key] = found
     return found

@@ -37,6 +37,7 @@ from stf.kernels.gpu_loops import (
     device_function,
     dtype_of,
     function_in,
+    if_unchanged,
     keys_of,
     scope_for,
     symbol_of,
@@ -266,7 +267,10 @@ def kernel_of(
         return found
 
     numbers = [*map(dtype_of, values_of(arguments)), *[INT64] * len(mapping.sizes)]
-    parameters, make = [*[INT64] * 3, *arrays, *numbers], function_in(scope, f"<kernel of {threads.fn.__name__}>")
+    parameters = [*[INT64] * 3, *arrays, *numbers]
+    make = if_unchanged(
+        function_in(scope, f"<kernel of {threads.fn.__name__}>"), lambda: (around_key(captured), keys_of(given))
+    )
     found = described(make, text, parameters, symbol_of(symbol), key, signature.body)
     found.cooperative = "device" in mapping.barriers
     if found.loop_body is not None:
