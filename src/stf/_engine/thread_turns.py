@@ -329,7 +329,7 @@ class Deadline:
         for task in self.engine.opened():  # the last begun first
             if task.thread not in (self.thread, recorder):
                 oldest = task
-        if oldest is not self.oldest:
+        if oldest is not self.oldest or self.engine.launching:  # a launch ends by itself, unless it awaits this body
             self.oldest, self.since = oldest, now
         held = oldest is not None and now - self.since > BODY_PATIENCE_S
         return held or now > self.end or is_awaited(self.engine, self.thread)
