@@ -81,11 +81,15 @@ def main() -> None:
         for name, program in programs.items():
             print(f"start of a process, {name:32} {seconds_of(program, folder):8.2f} s", flush=True)
 
-    def by_hand() -> None:
+    def by_hand(anew: bool) -> None:
+        pointer, one = array.data.ptr, array
         stream.begin_capture(cupy.cuda.runtime.streamCaptureModeThreadLocal)
         with stream:
             for _ in range(NODES):
-                touch((1,), (1,), (array,))
+                if anew:  # as a task gets it
+                    memory = cupy.cuda.UnownedMemory(pointer, array.nbytes, array)
+                    one = cupy.ndarray(array.shape, array.dtype, cupy.cuda.MemoryPointer(memory, 0))
+                touch((1,), (1,), (one,))
         stream.end_capture().launch(stream)
         stream.synchronize()
 
@@ -100,8 +104,8 @@ def main() -> None:
                     ctx.launch_kernel(touch, ONE, x.rw())
             g.launch()
 
-    def bodies() -> None:
-        with stf.context(devices="cuda:0", resources=resources) as ctx:
+    def bodies(shared: stf.Resources | None) -> None:
+        with stf.context(devices="cuda:0", resources=shared) as ctx:
             x = ctx.logical_data(array)
             g = ctx.task_graph()
             with g:
@@ -110,22 +114,25 @@ def main() -> None:
                         touch((1,), (1,), (t.cupy()[0],))
             g.launch()
 
-    def gathered() -> None:
-        with stf.context(devices="cuda:0", use_graph=True, resources=resources) as ctx:
+    def gathered(shared: stf.Resources | None) -> None:
+        with stf.context(devices="cuda:0", use_graph=True, resources=shared) as ctx:
             x = ctx.logical_data(array)
             for _ in range(NODES):
                 ctx.launch_kernel(touch, ONE, x.rw())
 
     rows: dict[str, Callable[[], None]] = {
-        "CuPy: captured by hand": by_hand,
+        "CuPy: captured by hand": lambda: by_hand(False),
+        "CuPy: the same, an array for each": lambda: by_hand(True),
         "stf: kernels, shared resources": lambda: kernels(resources),
         "stf: kernels, own resources": lambda: kernels(None),
-        "stf: use_graph=True": gathered,
-        "stf: with-blocks, captured": bodies,
+        "stf: use_graph=True, shared resources": lambda: gathered(resources),
+        "stf: use_graph=True, own resources": lambda: gathered(None),
+        "stf: with-blocks, shared resources": lambda: bodies(resources),
+        "stf: with-blocks, own resources": lambda: bodies(None),
     }
     for name, run in rows.items():
         run()
-        print(f"a graph of {NODES} nodes run once, {name:32} {node_of(run):8.2f} us a node", flush=True)
+        print(f"a graph of {NODES} nodes run once, {name:38} {node_of(run):8.2f} us a node", flush=True)
     assert np.array_equal(array.get(), np.ones(8))
 
 

@@ -418,7 +418,7 @@ def test_reductions_into_arrays(ctx, loop, size):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64])
-def test_many_elements_meet_in_few_bins(ctx, dtype):
+def test_many_elements_meet_in_few_bins(ctx, loop, dtype):
     count, size = 1 << 17, 5  # as many elements that a GPU's blocks have copies of the bins
     values = np.random.default_rng(3).integers(0, size, count)
     x, bins = ctx.logical_data(values), ctx.logical_data_full(size, 7, dtype)
@@ -428,13 +428,13 @@ def test_many_elements_meet_in_few_bins(ctx, dtype):
         bins[x[i] - bins.size] += 1  # negative indices count from the end of the bins, not of a copy's room
         first[x[i]] = min(first[x[i]], i)
 
-    where = ctx.parallel_for(x.shape, x.read(), bins.reduce(stf.reducer.sum), first.reduce(stf.reducer.minval))
+    where = loop(x.shape, x.read(), bins.reduce(stf.reducer.sum), first.reduce(stf.reducer.minval))
     where(histogram)
     expected = np.bincount(values, minlength=size)
     assert bins.numpy().tolist() == expected.tolist()
     assert first.numpy().tolist() == [np.flatnonzero(values == one)[0] for one in range(size)]
     added = bins.reduce(stf.reducer.sum, accumulate=True), first.reduce(stf.reducer.minval, accumulate=True)
-    ctx.parallel_for(x.shape, x.read(), *added)(histogram)
+    loop(x.shape, x.read(), *added)(histogram)
     assert bins.numpy().tolist() == (2 * expected).tolist()
 
 

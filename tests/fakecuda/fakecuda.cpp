@@ -131,10 +131,18 @@ struct Line {  // a copy of bytes that lie in a row in both places
     std::size_t width;
 };
 
+// A kernel's launch in a graph, as who asks for it gets it.
+struct KernelLaunch {
+    CUDA_KERNEL_NODE_PARAMS launch = {};
+    std::vector<std::array<std::uint64_t, 9>> arguments;
+    std::vector<void *> addresses;
+};
+
 struct Work {
     const char *name = "nothing";
     shared_ptr<const Line> line = {};                     // of a copy of such
     shared_ptr<const CUDA_MEMSET_NODE_PARAMS> area = {};  // of a fill
+    shared_ptr<const KernelLaunch> kernel = {};           // of a kernel
     std::function<void()> body = {};           // runs without the lock; left out once the driver has failed
     Ranges ranges = {};                        // must be alive while the body runs; null: an illegal address
     std::function<Ranges()> find_ranges = {};  // for addresses that are looked at only then, as by kernels
@@ -1839,6 +1847,15 @@ CUresult kernel_work(CUfunction handle, const shared_ptr<Context> &context, cons
     work = {"kernel"};
     work.find_ranges = [=] { return is_late ? Ranges{nullptr} : reached(*function, arguments, device); };
     work.body = [=] { run_kernel(*function, arguments, dimensions); };
+    auto kernel = std::make_shared<KernelLaunch>();
+    auto &launch = kernel->launch;
+    launch.func = handle;
+    unsigned *sizes[] = {&launch.gridDimX, &launch.gridDimY, &launch.gridDimZ, &launch.blockDimX, &launch.blockDimY, &launch.blockDimZ};
+    for (std::size_t i = 0; i < dimensions.size() && i < 6; ++i) *sizes[i] = dimensions[i];
+    kernel->arguments = arguments;
+    for (auto &argument : kernel->arguments) kernel->addresses.push_back(argument.data());
+    launch.kernelParams = kernel->addresses.data();
+    work.kernel = kernel;
     return CUDA_SUCCESS;
 }
 
@@ -2611,14 +2628,19 @@ CUresult CUDAAPI cuGraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode 
 
 CUresult CUDAAPI cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *, std::size_t *count) {
     ENTER(cuGraphNodeGetDependentNodes, HEALTHY);
-    REQUIRE(count && !nodes, CUDA_ERROR_INVALID_VALUE);  // counts them only
+    REQUIRE(count, CUDA_ERROR_INVALID_VALUE);
     for (auto &[known, graph] : state().graphs.live) {
         int number = -1;
         for (std::size_t i = 0; i < graph->nodes.size(); ++i)
             if (graph->nodes[i].handle() == handle) number = int(i);
         if (number < 0) continue;
+        std::size_t room = nodes ? *count : graph->nodes.size();
         *count = 0;
-        for (auto &node : graph->nodes) *count += node.after.count(number);
+        for (auto &node : graph->nodes) {
+            if (!node.after.count(number) || *count == room) continue;
+            if (nodes) nodes[*count] = node.handle();
+            ++*count;
+        }
         return CUDA_SUCCESS;
     }
     return CUDA_ERROR_INVALID_VALUE;
@@ -2716,6 +2738,47 @@ CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec handle, CUgraphNode 
     auto context = current_context();
     REQUIRE(context && !p->kern, CUDA_ERROR_INVALID_VALUE);
     return kernel_work(p->func, context, dimensions, p->kernelParams, p->extra, node->work);
+}
+
+CUresult CUDAAPI cuGraphKernelNodeGetParams(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *p) {
+    ENTER(cuGraphKernelNodeGetParams, HEALTHY);
+    Node *node = find_node_anywhere(handle);
+    REQUIRE(node && p && node->work.kernel, CUDA_ERROR_INVALID_VALUE);
+    *p = node->work.kernel->launch;
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode *handle, CUgraph graph_handle, const CUgraphNode *after, std::size_t count,
+                                      const CUDA_KERNEL_NODE_PARAMS *p) {
+    ENTER(cuGraphAddKernelNode, HEALTHY);
+    auto graph = state().graphs.find(graph_handle);
+    auto context = current_context();
+    REQUIRE(handle && graph && p && context && !p->kern, CUDA_ERROR_INVALID_VALUE);
+    Node node{{"kernel"}, {}, ++state().nodes_made};
+    std::vector<unsigned> dimensions = {p->gridDimX, p->gridDimY, p->gridDimZ, p->blockDimX, p->blockDimY, p->blockDimZ};
+    TRY(kernel_work(p->func, context, dimensions, p->kernelParams, p->extra, node.work));
+    TRY(find_nodes(*graph, after, count, node.after));
+    *handle = node.handle();
+    graph->nodes.push_back(node);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphKernelNodeCopyAttributes(CUgraphNode target, CUgraphNode source) {
+    ENTER(cuGraphKernelNodeCopyAttributes, HEALTHY);
+    Node *one = find_node_anywhere(target), *other = find_node_anywhere(source);
+    REQUIRE(one && other && one->work.kernel && other->work.kernel, CUDA_ERROR_INVALID_VALUE);
+    return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuGraphGetRootNodes(CUgraph handle, CUgraphNode *nodes, std::size_t *count) {
+    ENTER(cuGraphGetRootNodes, HEALTHY);
+    auto graph = state().graphs.find(handle);
+    REQUIRE(graph && nodes && count, CUDA_ERROR_INVALID_VALUE);
+    std::size_t room = *count;
+    *count = 0;
+    for (auto &node : graph->nodes)
+        if (node.after.empty() && *count < room) nodes[(*count)++] = node.handle();
+    return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *, std::size_t *count) {

@@ -40,6 +40,38 @@ def test_parameters_renew_the_nodes_that_take_them_and_no_others(run):
             assert g._recording.graph.graph is not None
 
 
+def test_kernels_of_bodies_are_nodes_of_the_graph_around(run):
+    """A few, each after the one before; CUDA makes an executable of its own of each child."""
+
+    @run
+    def body():
+        cases = [(1, False, (1, 0)), (3, False, (3, 0)), (8, False, (8, 0)), (9, False, (0, 1)), (2, True, (0, 1))]
+        for kernels, fills, (own, children) in cases:
+            with stf.context(devices="cuda:0") as ctx:
+                x, y, z = (ctx.logical_data(np.full(4, value)) for value in (1.0, 2.0, 0.0))
+                g = ctx.task_graph()
+                with g:
+                    for data in (x, y):
+                        with ctx.task(data.rw()) as t:
+                            (array,) = t.cupy()
+                            if fills:
+                                where = ctypes.c_void_p(array.data.ptr), 0, 32, ctypes.c_void_p(int(t.stream))
+                                assert not driver.cuMemsetD8Async(*where)
+                            for _ in range(kernels):
+                                array += 1
+                    with ctx.task(x.read(), y.read(), z.rw()) as t:
+                        one, other, total = t.cupy()
+                        total += one
+                        total += other
+                fakecuda.reset_calls()
+                g.launch()
+                g.launch()
+                made = fakecuda.calls("cuGraphAddKernelNode"), fakecuda.calls("cuGraphAddChildGraphNode")
+                assert made == (2 * own + 2, 2 * children), (kernels, fills, made)
+                assert fakecuda.calls("cuGraphInstantiateWithFlags") == 1
+                assert z.numpy().tolist() == [8.0 if fills else 6.0 * (1 + kernels)] * 4
+
+
 def test_recorded_with_blocks_are_not_watched(run):
     def body():
         for settings in ({}, {"use_graph": True}):

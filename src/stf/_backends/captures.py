@@ -45,9 +45,9 @@ class StreamCaptures(Captures):
         lane = cython.cast(Lane, self.port.lanes[slot])
         return lane.place == place <= self.driver.device_count and not self.port.captured
 
-    def play(self, slot, captured):
+    def play(self, slot, captured, fixed):
         lane = cython.cast(Lane, self.port.lanes[slot])
-        self.driver.play_captured(lane.stream, captured)
+        self.driver.play_captured(lane.stream, captured, fixed)
         return 0
 
     def queue(self, slot, captured, changes):

@@ -209,8 +209,11 @@ class Driver:
         """Launch a kernel; its arguments are the `nbytes` at the address `block`."""
         raise NotImplementedError
 
-    def play_captured(self, stream, captured):
-        """Put what was captured on a stream; CUDA may still be busy with an earlier launch of it."""
+    def play_captured(self, stream, captured, fixed):
+        """Put what was captured on a stream; CUDA may still be busy with an earlier launch of it.
+
+        In a graph that the stream captures it is `fixed` if it will not be renewed there.
+        """
         raise NotImplementedError
 
     def defers(self, stream, captured):

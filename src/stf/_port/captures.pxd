@@ -6,7 +6,7 @@ cdef enum:  # how copies of memory that is not pinned are captured: as such, or 
 cdef class Captures:
     cpdef object begin(self, int place, object owner)
     cdef bint takes(self, int slot, int place) except -1
-    cdef int play(self, int slot, object captured) except -1
+    cdef int play(self, int slot, object captured, bint fixed) except -1
     cdef int queue(self, int slot, object captured, list changes) except -1
     cpdef int prepare(self, object captured) except -1
     cpdef int renew(self, object captured, list changes) except -1

@@ -22,8 +22,8 @@ class Captures:
         """Return whether a graph for a place can be launched on a slot, which no caller captures."""
         raise NotImplementedError
 
-    def play(self, slot, captured):
-        """Put on the slot what was captured."""
+    def play(self, slot, captured, fixed):
+        """Put on the slot what was captured; in a graph that the slot is captured into, `fixed` is not renewed."""
         raise NotImplementedError
 
     def queue(self, slot, captured, changes):

@@ -237,13 +237,13 @@ class Frame:
             engine.gate.reenter()
         if captured is None:
             return 0
-        self.port.captures.play(self.slot, captured)
+        replicas = [] if variant is None or again is None else again.replicas()
+        changes: cython.bint = variant is not None and again is not None and variant.takes(again.varies, replicas)
+        self.port.captures.play(self.slot, captured, not changes)
         if captured is not first:
             self.port.keep_alive(self.slot, captured)  # which the next values may replace
-        if variant is not None and again is not None:
-            replicas = again.replicas()
-            if variant.takes(again.varies, replicas):
-                self.note(BodyPatch(again, first), captured, again.varies, replicas)
+        if changes:
+            self.note(BodyPatch(again, first), captured, again.varies, replicas)
         return 0
 
     def put_memory(self, operation):

@@ -515,7 +515,8 @@ class Recording(Routine):
         if scope.runs_once:
             self.spoilt, self.skips = outcomes.spoilt_in(scope), scope.skips
         self.outcome = scope.outcome
-        self.graph = DriverGraph(0 if scope.runs_once else 1)
+        pays: cython.bint = scope.runs_once or self.program.has_captures()
+        self.graph = DriverGraph(0 if pays else 1)
         self.is_shared = len(self.temporaries) > 0 and not scope.runs_once
         self.outline = None
         self.was_outlined = False

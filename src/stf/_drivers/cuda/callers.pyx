@@ -233,16 +233,16 @@ cdef class CallersDriver(ReadbackDriver):
             self.flush()
             if changes is not None:
                 graph.renew(changes)
-            self.launch_captured(lane, graph)
+            self.launch_captured(lane, graph, False)
         finally:
             graph.queued -= 1  # until here others of it are queued too
         return 0
 
-    cdef int launch_captured(self, DeviceStream lane, Captured graph) except -1:
+    cdef int launch_captured(self, DeviceStream lane, Captured graph, bint fixed) except -1:
         """Launch a graph; note what it writes of the host's memory."""
         if self.late and graph.early is not None:
             self.settle_late(lane, graph.early)
-        graph.launch(lane.handle, lane.captured or lane.foreign)
+        graph.launch(lane.handle, lane.captured or lane.foreign, fixed)
         if graph.late is not None:
             self.late.update(graph.late)
         return 0
@@ -357,7 +357,7 @@ cdef class CallersDriver(ReadbackDriver):
             pop(before)
         return ReadbackDriver.close(self)
 
-    cpdef int play_captured(self, int stream, object captured) except -1:
+    cpdef int play_captured(self, int stream, object captured, bint fixed) except -1:
         """Launch a graph; the caller keeps it until the stream has done it."""
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         cdef Captured graph = captured
@@ -374,7 +374,7 @@ cdef class CallersDriver(ReadbackDriver):
                 self.late.update(graph.late)
             return self.hear()
         self.flush()
-        self.launch_captured(lane, graph)
+        self.launch_captured(lane, graph, fixed)
         graph.proven = not lane.captured and graph.executable is not None
         return 0
 

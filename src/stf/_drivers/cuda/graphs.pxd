@@ -51,9 +51,12 @@ cdef class Captured:
     cdef list early  # (first, end) of memory of the host, not pinned, that CUDA reads in the launch; None for none
     cdef list late  # (first, end) of memory of the host, not pinned, that it writes; None for none
     cpdef int complete(self, bint is_own) except -1
-    cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1
+    cdef int launch(self, cu.CUstream stream, bint may_be_captured, bint fixed) except -1
     cdef int prepare(self) except -1
-    cdef int add_to(self, cu.CUstream stream) except -1
+    cdef int add_to(self, cu.CUstream stream, bint fixed) except -1
+    cdef bint is_chain_of_kernels(self, cu.CUgraphNode* nodes) except -1
+    cdef cu.CUgraphNode add_kernel(self, cu.CUgraph graph, const cu.CUgraphNode* needs, size_t count, cu.CUgraphNode kernel) except *
+    cdef size_t edge_count(self) except? 0
     cdef int renew(self, list changes) except -1
     cdef int renew_launch(self, cu.CUgraphNode node, tuple shape, bytes arguments) except -1
 

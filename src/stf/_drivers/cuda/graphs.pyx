@@ -27,6 +27,10 @@ NODE_BYTES = 4096  # about what CUDA takes for a node of an executable graph
 SPOILT = "a call in it waits for the device, or uses a stream that is no part of the graph"
 
 
+cdef enum:
+    CHAIN = 8  # so many kernels of a body are nodes of the graph around; more are a child
+
+
 cdef struct Tail:
     cu.CUgraph graph
     const cu.CUgraphNode* needs
@@ -393,21 +397,19 @@ cdef class Captured:
 
     cpdef int complete(self, bint is_own) except -1:
         """All is in it: know its shape, by which an executable is found that can be updated."""
-        cdef size_t edges = 0
-        check(call(host_nodes, cu.cuGraphGetEdges, self.graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
-        self.shape = (<int64_t><uintptr_t>self.context, self.node_count, edges)
+        self.shape = (<int64_t><uintptr_t>self.context, self.node_count, self.edge_count())
         self.is_own = is_own
         return 0
 
-    cdef int launch(self, cu.CUstream stream, bint may_be_captured) except -1:
-        """Put it on a stream; on one that is being captured, as a part of that graph."""
+    cdef int launch(self, cu.CUstream stream, bint may_be_captured, bint fixed) except -1:
+        """Put it on a stream; on one that is being captured, as a part of that graph, which is not renewed if `fixed`."""
         cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
         cdef cu.CUcontext before = push(self.context)
         try:
             if may_be_captured and call(host_nodes, cu.cuStreamIsCapturing, stream, &status) != cu.CUDA_SUCCESS:
                 status = cu.CU_STREAM_CAPTURE_STATUS_NONE  # the legacy stream cannot be captured
             if status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
-                self.add_to(stream)
+                self.add_to(stream, fixed)
             else:
                 self.prepare()
                 check(call(host_nodes, cu.cuGraphLaunch, self.executable.handle, stream), "cuGraphLaunch", self.where)
@@ -450,13 +452,59 @@ cdef class Captured:
         if self.executable is not None and self.store is not None and not self.is_own:
             self.store.give(self.executable)
 
-    cdef int add_to(self, cu.CUstream stream) except -1:
-        """Become a child of the graph that a stream captures."""
+    cdef int add_to(self, cu.CUstream stream, bint fixed) except -1:
+        """Become a child of the graph that a stream captures; or its nodes, of which CUDA makes no executable of their own."""
         cdef Tail tail = tail_of(stream)
         cdef cu.CUgraphNode node = NULL
-        code = call(host_nodes, cu.cuGraphAddChildGraphNode, &node, tail.graph, tail.needs, tail.count, self.graph)
-        check(code, "cuGraphAddChildGraphNode", self.where)
+        cdef cu.CUgraphNode kernels[CHAIN]
+        cdef size_t i
+        if fixed and self.is_chain_of_kernels(kernels):
+            for i in range(self.node_count):
+                node = self.add_kernel(tail.graph, tail.needs if i == 0 else &node, tail.count if i == 0 else 1, kernels[i])
+        else:
+            code = call(host_nodes, cu.cuGraphAddChildGraphNode, &node, tail.graph, tail.needs, tail.count, self.graph)
+            check(code, "cuGraphAddChildGraphNode", self.where)
         return go_on_after(stream, node)
+
+    cdef bint is_chain_of_kernels(self, cu.CUgraphNode* nodes) except -1:
+        """Whether it is a few kernels, each after the one before; they become `nodes`."""
+        cdef cu.CUgraphNodeType kind
+        cdef cu.CUgraphNode node
+        cdef size_t count = self.node_count
+        cdef size_t found, i
+        if count > CHAIN or self.host_parts is not None or self.early is not None or self.late is not None:
+            return False
+        check(call(host_nodes, cu.cuGraphGetNodes, self.graph, nodes, &count), "cuGraphGetNodes", self.where)
+        for i in range(count):
+            check(call(host_nodes, cu.cuGraphNodeGetType, nodes[i], &kind), "cuGraphNodeGetType", self.where)
+            if kind != cu.CU_GRAPH_NODE_TYPE_KERNEL:
+                return False
+        if count == 1:
+            return True
+        found = 1
+        if call(host_nodes, cu.cuGraphGetRootNodes, self.graph, nodes, &found) != cu.CUDA_SUCCESS:
+            return False
+        for i in range(1, count):  # where the next of a node is told without what else an edge says, that is all there is
+            found = 1
+            node = nodes[i - 1]
+            if call(host_nodes, cu.cuGraphNodeGetDependentNodes, node, nodes + i, NULL, &found) != cu.CUDA_SUCCESS or found != 1:
+                return False
+        return self.edge_count() == count - 1
+
+    cdef cu.CUgraphNode add_kernel(self, cu.CUgraph graph, const cu.CUgraphNode* needs, size_t count, cu.CUgraphNode kernel) except *:
+        """Put a copy of a kernel's node into a graph; return it."""
+        cdef cu.CUDA_KERNEL_NODE_PARAMS launch
+        cdef cu.CUgraphNode node = NULL
+        check(call(host_nodes, cu.cuGraphKernelNodeGetParams, kernel, &launch), "cuGraphKernelNodeGetParams", self.where)
+        check(call(host_nodes, cu.cuGraphAddKernelNode, &node, graph, needs, count, &launch), "cuGraphAddKernelNode", self.where)
+        code = call(host_nodes, cu.cuGraphKernelNodeCopyAttributes, node, kernel)
+        check(code, "cuGraphKernelNodeCopyAttributes", self.where)
+        return node
+
+    cdef size_t edge_count(self) except? 0:
+        cdef size_t edges = 0
+        check(call(host_nodes, cu.cuGraphGetEdges, self.graph, NULL, NULL, NULL, &edges), "cuGraphGetEdges", self.where)
+        return edges
 
     cdef int renew(self, list changes) except -1:
         """Let nodes do something else from the next launch on: see `Driver.renew`."""
