@@ -8,7 +8,9 @@ import gc
 import os
 import sys
 import threading
+import weakref
 
+import numpy as np
 import pytest
 
 import stf
@@ -102,8 +104,13 @@ def several(out: stf.Write, *inputs: stf.Read):
     out[:] = inputs[0]
 
 
+@stf.task
+def plus_one(a: stf.Read) -> stf.Like["a"]:  # noqa: F821, UP037
+    return a + 1
+
+
 def left_by_tasks_that_wait() -> int:
-    """Return how many more objects the collector has after 200 tasks."""
+    """Return how many more objects the collector has after 300 tasks."""
     may_go = threading.Event()
     with stf.context(devices="cpu") as ctx:
         x, y = ctx.logical_data_zeros(4), ctx.logical_data_zeros(4)
@@ -111,6 +118,7 @@ def left_by_tasks_that_wait() -> int:
         keep_back(x, may_go)
         several(y, x, x)
         own(x)
+        z = plus_one(x)
         gc.collect()
         gc.disable()
         try:
@@ -118,7 +126,28 @@ def left_by_tasks_that_wait() -> int:
             for _ in range(100):
                 own(x)
                 several(y, x)
+                z = plus_one(z)
             return len(gc.get_objects()) - before
         finally:
             gc.enable()
             may_go.set()
+
+
+@pytest.mark.filterwarnings("ignore")  # which say that it was not finalized
+@pytest.mark.parametrize("use_graph", [False, True])
+def test_a_context_that_nobody_finalizes_keeps_no_memory(use_graph):
+    """The collector does not look into data, so whatever they hold is given up without it."""
+    freed: list[int] = []
+    array = np.zeros(4).view(Watched)
+    weakref.finalize(array, freed.append, 1)
+    ctx = stf.context(devices="cpu:2", use_graph=use_graph)
+    x, y = ctx.logical_data(array), ctx.logical_data_zeros(4)
+    plus_one(plus_one.on(1)(x))
+    several(y, x)
+    del ctx, x, y, array
+    gc.collect()
+    assert freed == [1]
+
+
+class Watched(np.ndarray):  # type: ignore[type-arg]
+    """An array that somebody may watch."""

@@ -14,6 +14,7 @@ cpdef enum:  # access modes, and the place that is natural for a task
 cdef enum:
     NEVER = 0x3FFFFFFE  # the next use of data that nobody is known to use
 
+@cython.no_gc
 cdef class Data:
     # what each access looks at comes first, on as few lines of the cache as it takes
     cdef readonly object engine  # whose it is

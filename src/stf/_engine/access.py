@@ -18,6 +18,7 @@ MODE_NAMES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 
 
 @cython.freelist(1024)
+@cython.no_gc
 @cython.cclass
 class Data:
     """The engine's record of one logical data: its layout, its home and its current version."""

@@ -2,6 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, MODIFIED, SHARED, Replica
+from stf._support.untracked cimport untrack
 
 @cython.no_gc
 cdef class Outcome:
@@ -16,6 +17,7 @@ cdef class Outcome:
     cpdef object failed(self)
     cdef int look(self, int64_t number) except -1
 
+@cython.no_gc
 cdef class Version:
     cdef readonly object scope  # whose it is
     cdef readonly Version parent  # that of the scope around

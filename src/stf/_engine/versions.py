@@ -139,6 +139,7 @@ def writer_text(name, code, lasti):
 
 
 @cython.freelist(1024)
+@cython.no_gc
 @cython.cclass
 class Version:
     """Writers, readers, replicas, claims and outcome of one data in one scope.
@@ -306,5 +307,6 @@ def first_version(scope):
     version.writers = EventSet.__new__(EventSet)
     version.readers = EventSet.__new__(EventSet)
     version.replicas = []
+    untrack(version.replicas)  # only the version has it, which the collector does not look into either
     version.prune_at = PRUNE_AT
     return version

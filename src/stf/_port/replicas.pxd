@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet
 from stf._support.untracked cimport untrack
@@ -27,6 +28,7 @@ cdef class FreeLists:
     cdef list take(self, int count)
     cdef int give(self, list items) except -1
 
+@cython.no_gc
 cdef class Replica:
     cdef readonly int place
     cdef bint is_recent  # used since the order of eviction at its place was settled

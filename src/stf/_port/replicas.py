@@ -154,6 +154,7 @@ class FreeLists:
 
 
 @cython.freelist(1024)
+@cython.no_gc
 @cython.cclass
 class Replica:
     """One copy of a data at one data place."""
