@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from stf._drivers.remote.endpoint import without_old_marks
 from stf._drivers.remote.ordered import InOrder
 
 
@@ -29,3 +30,13 @@ def test_another_process_in_place_of_a_sender_counts_anew() -> None:
     inbox.put(1, 7, 2, b"of one that is gone")
     inbox.put(1, 9, 1, b"b")
     assert found == [b"a", b"b", b"c"]
+
+
+def test_the_last_mark_of_a_stream_is_told_wherever_it_stands() -> None:
+    """Whoever waits for mark 2 would wait for ever, if only the mark that comes last were told."""
+    asked = ("reached", 1, 2)  # the answer to who asks for a mark: all that the stream has reached by then
+    messages = [asked, ("reached", 3, 1), ("data", 8, b""), ("reached", 1, 1), ("reached", 1, 2)]
+    told = without_old_marks(messages)
+    assert told == [("reached", 3, 1), ("data", 8, b""), asked]
+    assert without_old_marks([asked, ("reached", 1, 1)]) == [asked]
+    assert without_old_marks([("reached", 1, 1), asked]) == [asked]

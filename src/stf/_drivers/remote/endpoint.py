@@ -277,8 +277,14 @@ class Endpoint:
 
 
 def without_old_marks(messages: list[Message]) -> list[Message]:
-    """Return messages without marks of a stream that come before a later one of it."""
-    latest = {message[1]: message for message in messages if message[0] == "reached"}
+    """Return messages with one mark of each stream, its last.
+
+    That need not come last: who asks for a mark hears of all that the stream has reached, and of those in between later.
+    """
+    latest: dict[int, Message] = {}
+    for each in messages:
+        if each[0] == "reached" and (each[1] not in latest or latest[each[1]][2] <= each[2]):
+            latest[each[1]] = each
     if len(latest) == len(messages):
         return messages
     return [each for each in messages if each[0] != "reached" or latest[each[1]] is each]
