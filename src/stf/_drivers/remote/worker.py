@@ -258,14 +258,12 @@ class Worker(Endpoint):
         around: Any,
     ) -> None:
         """Run a body with its arguments when its stream gets here; `given` are those that it can change in place."""
-        if around is not None:
-            run, rest = run_within, (around, run, *rest)
-        fn = self.functions[function]
-        if type(fn) is Unreadable:
-            run = fn
-        call = Call(self, number, inputs, group, run, fn, rest, is_watched)
-        call.captured, call.given = self.captured.get(function), given
+        call = Call(self, number, inputs, group, function, run, rest, given, is_watched, around)
         self.driver.call(self.streams[name], call)
+
+    def put_calls(self, name: int, calls: list[Any], *launch: Any) -> None:
+        """Run bodies of a launch one after the other when the stream gets here: each number, function, run and rest."""
+        self.driver.call(self.streams[name], Calls(self, calls, *launch))
 
     # -- recordings --------------------------------------------------------------------------------------------
 
@@ -341,22 +339,32 @@ class Fill:
 
 
 class Call:
-    """A body, to be run when its stream gets there."""
-
-    captured: Watched | None = None
-    given: list[Binding]
+    """A body, to be run when its stream gets there. Its arguments are those of `Worker.put_call`."""
 
     def __init__(
-        self, worker: Worker, number: int, inputs: Any, group: int, run: Any, fn: Any, rest: Any, watched: bool
+        self,
+        worker: Worker,
+        number: int,
+        inputs: tuple[int, ...],
+        group: int,
+        function: int,
+        run: Any,
+        rest: Any,
+        given: list[Binding],
+        is_watched: bool,
+        around: Any,
     ) -> None:
         self.worker, self.number, self.inputs, self.group = worker, number, inputs, group
-        self.run, self.fn, self.rest = run, fn, rest
-        self.is_watched = watched
+        self.fn = fn = worker.functions[function]
+        if around is not None:
+            run, rest = run_within, (around, run, *rest)
+        self.run, self.rest = fn if type(fn) is Unreadable else run, rest
+        self.captured, self.given, self.is_watched = worker.captured.get(function), given, is_watched
 
     def __call__(self) -> None:
         worker = self.worker
         try:
-            for number in self.inputs:
+            for number in self.inputs if worker.failed else ():
                 if number in worker.failed:
                     worker.fail(self.number, self.group, worker.failed[number], None)
                     if type(self.run) is not Unreadable:
@@ -375,7 +383,8 @@ class Call:
 
     def run_watched(self) -> None:
         """Run it, and raise TypeError if it has changed something of which this process has a copy."""
-        given, captured = Watched(self.given) if self.given else None, self.captured
+        given = Watched(self.given) if self.given else None
+        captured: Watched | None = self.captured
         try:
             self.run(self.fn, *self.rest)
         except BaseException as error:
@@ -386,6 +395,22 @@ class Call:
             captured.check(self.fn)
         if given is not None:
             given.check(self.fn)
+
+
+class Calls:
+    """Bodies that a stream runs one after the other, in one launch."""
+
+    def __init__(
+        self, worker: Worker, calls: list[Any], first: int, inputs: Any, group: int, is_watched: bool, around: Any
+    ) -> None:
+        self.worker, self.calls, self.is_watched, self.around = worker, calls, is_watched, around
+        self.first, self.inputs, self.group = first, inputs, group
+
+    def __call__(self) -> None:
+        calls, self.calls = self.calls, []
+        worker, first, inputs, group = self.worker, self.first, self.inputs, self.group
+        for number, fn, run, rest in calls:
+            Call(worker, first + number, inputs, group, fn, run, rest, [], self.is_watched, self.around)()
 
 
 def facts() -> dict[str, str]:
