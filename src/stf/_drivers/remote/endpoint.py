@@ -279,7 +279,7 @@ class Endpoint:
 def without_old_marks(messages: list[Message]) -> list[Message]:
     """Return messages with one mark of each stream, its last.
 
-    That need not come last: who asks for a mark hears of all that the stream has reached, and of those in between later.
+    That need not come last: who asks for a mark hears of all that the stream has reached, and of the rest later.
     """
     latest: dict[int, Message] = {}
     for each in messages:
