@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf.kernels.compile.python import intrinsics
+
 __all__ = ["MARK", "READ_OF", "TakenContribution", "error_of", "taker_of"]
 
 KINDS = ("bool", "int", "float", "complex")  # each can be converted to those after it
@@ -59,6 +61,7 @@ class TakenContribution(NamedTuple):
 def taker_of(of_gpu: bool, taken: TakenContribution) -> Any:
     """Return a function for kernels that gives what it gets as the dtype that is combined in."""
     if of_gpu:
+        intrinsics()
         from numba.cuda.extending import overload
     else:
         from numba.extending import overload

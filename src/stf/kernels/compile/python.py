@@ -11,6 +11,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stf.kernels.compile import forks
+
 __all__ = ["compile_python", "intrinsics", "must_be_there"]
 
 MISSING = (
@@ -27,14 +29,19 @@ OF_DRIVER = ("vprintf", "malloc", "free", "__assertfail")  # functions that are 
 def intrinsics() -> Any:
     """Return the module of numba-cuda, whose names kernels use: ``threadIdx``, ``syncthreads``, ``shared``.
 
+    Nothing else imports a part of it first. Of two threads that import parts of a package, and one the other's, Python
+    lets one have what is half made.
+
     Raises
     ------
     ImportError
         There is no numba-cuda.
     """
     try:
-        import numba_cuda  # noqa: F401  # Numba has a target of its own, which is an older one
-        from numba import cuda
+        with forks.lock:
+            import numba  # noqa: F401  # whole, before a part of it
+            import numba_cuda  # noqa: F401  # Numba has a target of its own, which is an older one
+            from numba import cuda
     except ImportError:
         raise ImportError(MISSING) from None
     return cuda
@@ -89,15 +96,15 @@ def compile_python(
     numba.core.errors.NumbaError
         The function cannot be compiled; the message shows the user's line.
     """
-    from stf.kernels.compile import cache, forks
+    from stf.kernels.compile import cache
 
     kept = None if key is None else cache.key_of(("numba-cuda", *versions(), capability, name, key.hex()))
     found = None if kept is None else cache.load(kept)
     if found is None:
+        cuda = intrinsics()
         from numba.core.types import void
 
         forks.watch()
-        cuda = intrinsics()
         fn, kinds = make()
         signature = void(*kinds)
         with forks.lock, compiling_for(capability):

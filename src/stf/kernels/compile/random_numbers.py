@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.compile.contributions import MARK
+from stf.kernels.compile.python import intrinsics
 from stf.kernels.compile.reduced_arrays import compiler_of
 from stf.values import philox
 
@@ -72,6 +73,7 @@ def arithmetic_of(of_gpu: bool) -> dict[str, Any]:
     """Return operations that round each result once."""
     if not of_gpu:
         return {"mul": lambda a, b: a * b, "add": lambda a, b: a + b, "where": chosen, "sqrt": lambda a: np.sqrt(a)}
+    intrinsics()
     from numba.cuda import libdevice
 
     return {

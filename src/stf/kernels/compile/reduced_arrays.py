@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.compile.contributions import HOW, MARK, READ_OF, taker_of
+from stf.kernels.compile.python import intrinsics
 
 __all__ = ["ATOMIC", "atomic_of", "maker_of", "whole_of"]
 
@@ -282,6 +283,7 @@ def compiler_of(of_gpu: bool) -> tuple[Any, ...]:
     Its extensions, types, code, models, what compiles a function, and its error.
     """
     if of_gpu:
+        intrinsics()
         from numba.cuda import cgutils, extending, jit, models, types
 
         return extending, types, cgutils, models, functools.partial(jit, device=True), TypeError

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.cuda import libdevice
+
+from stf.kernels.compile.python import intrinsics
 
 __all__ = ["in_kernels"]
+intrinsics()
+from numba.cuda import libdevice  # noqa: E402
 
 
 def clip(value: Any, low: Any, high: Any) -> Any:
