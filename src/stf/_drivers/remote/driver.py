@@ -41,7 +41,7 @@ from stf._port.remote_arrays import REMOTE_GPU, owner_of
 from stf.errors import PlaceError, WorkerLostError
 
 log = logging.getLogger("stf")
-BATCH = 64  # commands
+BATCH = 256  # commands
 BATCH_S = 1e-3
 ALIGNMENT = 64
 FIRST_BLOCK = 1 << 48
