@@ -149,5 +149,25 @@ def test_a_context_that_nobody_finalizes_keeps_no_memory(use_graph):
     assert freed == [1]
 
 
+def test_what_a_failed_body_had_is_given_up_with_the_context():
+    """A failure keeps its traceback, and that the variables of the body: data among them, which know of the failure."""
+    freed: list[int] = []
+
+    def submit(ctx):
+        x, array = ctx.logical_data_zeros(4), np.zeros(4).view(Watched)
+        weakref.finalize(array, freed.append, 1)
+
+        def body(values):
+            raise ValueError(array, x)
+
+        ctx.task(x.rw())(body)
+
+    with pytest.raises(stf.TaskFailedError), stf.context(devices="cpu:2") as ctx:
+        submit(ctx)
+    del ctx
+    gc.collect()
+    assert freed == [1]
+
+
 class Watched(np.ndarray):  # type: ignore[type-arg]
     """An array that somebody may watch."""

@@ -126,8 +126,10 @@ def forget(engine: EngineState, data: Data):
     if data.parent is not None:
         tiles.unprotect(engine, data)
     data.owner = data.protection = data.linked = None
+    # no cycle, into which the collector does not look: a failure keeps its traceback, and that what the body had
+    version.outcome = version.wrote_outcome = version.earlier = version.partials = None
     if home is not None:
-        home.data = None  # no cycle, which would be left to the garbage collector
+        home.data = None
     if data.span is not None:
         span, data.span = data.span, None
         book, span.book = span.book, None  # which may keep the span

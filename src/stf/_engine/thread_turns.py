@@ -19,6 +19,7 @@ STANDS_BACK = 8  # how often a wait lets others come before it
 ABANDONED = 1  # in place of the thread of a scope that nobody will end; no thread has this number
 PATIENCE_S = 30.0  # how long a thread waits for another one's recording, or with its own
 BODY_PATIENCE_S = 0.2  # how long a body waits for an open task of another thread, which may be waiting for it
+LAUNCH_PATIENCE_S = 3.0  # and for one that is a launch, for which the device's library may have to make a graph
 STEP_S = 0.0005  # how often it looks
 REPORTED_S = 1.0  # how long who ends a context waits for other threads before it says so
 log = logging.getLogger("stf")
@@ -315,6 +316,7 @@ class Deadline:
         self.is_in_body = self.thread in host_waits.RUNNING
         self.end = time.monotonic() + seconds
         self.oldest, self.since = None, 0.0
+        self.patience = seconds
 
     def is_over(self):
         """Return whether it has waited long enough."""
@@ -329,14 +331,16 @@ class Deadline:
         for task in self.engine.opened():  # the last begun first
             if task.thread not in (self.thread, recorder):
                 oldest = task
-        if oldest is not self.oldest or self.engine.launching:  # a launch ends by itself, unless it awaits this body
+        if oldest is not self.oldest:
             self.oldest, self.since = oldest, now
-        held = oldest is not None and now - self.since > BODY_PATIENCE_S
+        if oldest is not None:
+            self.patience = LAUNCH_PATIENCE_S if self.engine.launching else BODY_PATIENCE_S
+        held = oldest is not None and now - self.since > self.patience
         return held or now > self.end or is_awaited(self.engine, self.thread)
 
     def refuse(self, description):
         """Raise TurnError."""
-        refuse_turn(self.engine, description, BODY_PATIENCE_S if self.oldest is not None else self.seconds)
+        refuse_turn(self.engine, description, min(self.patience, self.seconds))
 
 
 def refuse_turn(engine: EngineState, description, patience):

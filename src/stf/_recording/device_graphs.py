@@ -7,7 +7,7 @@ whether it has launched a graph. It has not, and the caller plays, when
 there is no such graph here                             how long
 =====================================================  ==========================================
 its place has none, or the slot is in a caller's graph  each time it is asked
-the first run of kernels alone, which come again        once: a graph pays with the second launch
+the first run of what has no captured bodies            once: a graph pays with the second launch
 a body fails, or puts nothing on its stream             for these values: played, it says so
 bodies are captured anew behind one on the host         once: the driver tells of refusals too late
 there is nothing to do                                  for good, without a word

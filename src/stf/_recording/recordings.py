@@ -545,7 +545,7 @@ class Recording(Routine):
         return self.program.calls > 0 or Routine.has_calls(self)
 
     def run(self, frame):
-        """Do it: node by node at first, as one graph of the driver's where there are such and it comes again."""
+        """Do it: as one graph of the driver's where there are such and it pays, else node by node."""
         if self.awaited is not None:
             self.run_awaited(frame)
         elif self.plays:

@@ -83,7 +83,7 @@ def task_graph(
         - ``"auto"`` chooses.
         - ``"persistent"``: one loop of compiled bodies, on the workers of a CPU without Python, or on a GPU in one
           kernel whose blocks wait for each other.
-        - ``"graph"``: one graph of the device's library, from the second launch on.
+        - ``"graph"``: one graph of the device's library; from the second launch on where no body was captured.
         - ``"play"``: task by task.
 
         What cannot be done as asked is done as by ``"auto"``; ``g.explain()`` says why.

@@ -29,8 +29,8 @@ OF_DRIVER = ("vprintf", "malloc", "free", "__assertfail")  # functions that are 
 def intrinsics() -> Any:
     """Return the module of numba-cuda, whose names kernels use: ``threadIdx``, ``syncthreads``, ``shared``.
 
-    Nothing else imports a part of it first. Of two threads that import parts of a package, and one the other's, Python
-    lets one have what is half made.
+    What needs a part of numba-cuda asks for this first. Of two threads that import parts of a package, and one the
+    other's, Python lets one have what is half made.
 
     Raises
     ------
