@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import functools
+import queue
 
 import numpy as np
 import pytest
@@ -141,12 +142,12 @@ class TestOverAGrid:
     def test_others_wait_for_it(self, ctx, work):
         handle, x = work
         other = ctx.fill(x, 5.0)
-        told = []
-        handle.add_done_callback(told.append)
+        told = queue.SimpleQueue()
+        handle.add_done_callback(told.put)
         assert set(stf.as_completed([handle, other])) == {handle, other}
         assert not concurrent.futures.wait([handle, other], 30).not_done
         handle.result()
-        assert told == [handle]
+        assert told.get(timeout=30) is handle  # who waits may hear of it first
 
     def test_a_coroutine_waits_for_it(self, work):
         import asyncio
