@@ -28,7 +28,7 @@ SPOILT = "a call in it waits for the device, or uses a stream that is no part of
 
 
 cdef enum:
-    CHAIN = 8  # so many kernels of a body are nodes of the graph around; more are a child
+    CHAIN = 8  # the most kernels of a body that are nodes of the graph around; more are a child
 
 
 cdef struct Tail:
