@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import gc
+import itertools
 import threading
 import time
 import weakref
@@ -475,12 +476,16 @@ def test_await_a_task_and_data(ctx, lX, lY):
 
 def first_of(coroutine):
     """Return what a coroutine returns that does not wait; None where it does, and close it then."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    coroutine.close()
-    return None
+
+    async def begin():
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            return end.value
+        coroutine.close()
+        return None
+
+    return asyncio.run(begin())
 
 
 def test_awaiting_data_that_the_host_has_does_not_suspend():
@@ -506,12 +511,46 @@ def test_awaiting_data_that_the_host_has_does_not_suspend():
         np.testing.assert_array_equal(first_of(ctx.wait_async(x)), 2.0)
 
 
-def test_awaiting_data_that_a_device_has_suspends():
+def test_awaiting_data_of_a_device_that_is_busy_suspends():
+    gate = threading.Event()
     with stf.context(devices="cpu:2") as ctx:
         x = ctx.logical_data(np.ones(3))
-        ctx.task(1, x.rw())(lambda x: x + 1).result()
+        ctx.task(1, x.rw())(waiting_for(gate))
         assert first_of(ctx.wait_async(x)) is None
+        gate.set()
         np.testing.assert_array_equal(ctx.wait(x), 2.0)
+
+
+def waiting_for(gate):
+    """Return a body that waits before it adds one."""
+
+    def add_later(x):
+        assert gate.wait(WAIT_S)
+        x += 1
+
+    return add_later
+
+
+def test_coroutines_that_await_short_tasks_take_turns():
+    turns = []
+
+    async def submits(name, inc, x):
+        for _ in range(100):
+            await inc(x)
+            turns.append(name)
+
+    async def main():
+        with stf.context(devices="cpu") as ctx:
+            inc = stf.task(add_one)
+            await asyncio.gather(*[submits(name, inc, ctx.logical_data(np.zeros(3))) for name in "ab"])
+
+    asyncio.run(main())
+    changes = sum(one != other for one, other in itertools.pairwise(turns))
+    assert len(turns) == 200 and changes >= 10
+
+
+def add_one(x: stf.ReadWrite):
+    x += 1
 
 
 def test_awaiting_spoilt_data_raises():
