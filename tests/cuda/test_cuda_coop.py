@@ -1,7 +1,7 @@
-"""Algorithms of cuda.coop in kernels of Numba, whose launches are tasks.
+"""Algorithms of cuda.coop in kernels of Numba, and in bodies of `launch`.
 
-They are made for the threads of a block, whose number is compiled in. The bodies of `parallel_for` and `launch` run in
-blocks that `stf` chooses, so such a body is refused.
+They are made for the threads of a block, whose number is compiled in: of a kernel, or of a group of `launch`. Elements
+of `parallel_for` have no groups, so such a body is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf import con, par
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the libraries
 THREADS, BLOCKS = 128, 5
@@ -104,7 +105,97 @@ def test_a_warps_sum(run, coop):
     run(prepare)
 
 
-def test_bodies_of_parallel_for_and_launch_refuse_it(coop):
+def adding(total):
+    """Return a body that stores the sum of each group, and calls `total` by its closure."""
+
+    def add_up(th, x, sums):
+        mine = total(x[th.rank()])
+        if th.inner().rank() == 0:
+            sums[th.rank() // th.inner().size()] += mine
+
+    return add_up
+
+
+@pytest.mark.parametrize("threads", [32, 64, 128, 256])
+def test_the_sum_of_a_group_of_launch(run, coop, threads):
+    """The innermost groups are blocks then, whatever a block would have without."""
+    total = coop.block.make_sum(np.int32, threads)
+    X = np.arange(threads * BLOCKS, dtype=np.int32)
+
+    def prepare(ctx):
+        lX, lS = ctx.logical_data(X), ctx.logical_data_zeros(BLOCKS, np.int32)
+        return (
+            lambda: ctx.launch(par(BLOCKS, con(threads)), lX.read(), lS.rw())(adding(total)),
+            lambda count: np.testing.assert_array_equal(lS.numpy(), count * X.reshape(BLOCKS, -1).sum(axis=1)),
+        )
+
+    run(prepare)
+
+
+def test_groups_in_groups_that_wait(run, coop):
+    """The outer groups are several blocks then, which wait for each other."""
+    total = coop.block.make_sum(np.int32, THREADS)
+    X = np.arange(2 * THREADS * BLOCKS, dtype=np.int32)
+
+    def add_up(th, x, sums):
+        mine = total(x[th.rank()])
+        if th.inner().inner().rank() == 0:
+            sums[th.rank() // THREADS] = mine
+        th.inner().sync()
+        if th.inner().rank() == 0:
+            first = th.rank() // THREADS
+            sums[first] += sums[first + 1]
+
+    def prepare(ctx):
+        lX, lS = ctx.logical_data(X), ctx.logical_data_zeros(2 * BLOCKS, np.int32)
+        return (
+            lambda: ctx.launch(par(BLOCKS, con(2, con(THREADS))), lX.read(), lS.rw())(add_up),
+            lambda count: np.testing.assert_array_equal(lS.numpy()[::2], X.reshape(BLOCKS, -1).sum(axis=1)),
+        )
+
+    run(prepare)
+
+
+def test_a_warps_sum_and_a_scan_in_launch(run, coop):
+    """By a function of the user's, and by global variables of it."""
+    from numba import cuda, int32
+
+    total, scan = coop.warp.make_sum(int32), coop.block.make_inclusive_sum(np.int32, THREADS, 2)
+    X = np.arange(2 * THREADS * BLOCKS, dtype=np.int32)
+
+    def helper(value):
+        return total(value)
+
+    def sums_and_scans(th, x, y, sums):
+        mine = cuda.local.array(2, np.int32)
+        first = 2 * th.rank()
+        for i in range(2):
+            mine[i] = x[first + i]
+        scan(mine, mine)
+        for i in range(2):
+            y[first + i] = mine[i]
+        of_warp = helper(x[first])
+        if th.rank() % 32 == 0:
+            sums[th.rank() // 32] = of_warp
+
+    scans = np.cumsum(X.reshape(BLOCKS, -1), axis=1).ravel()
+    firsts = X[::2].reshape(-1, 32).sum(axis=1)
+
+    def prepare(ctx):
+        lX, lY = ctx.logical_data(X), ctx.logical_data_zeros(X.size, np.int32)
+        lS = ctx.logical_data_zeros(firsts.size, np.int32)
+        return (
+            lambda: ctx.launch(par(BLOCKS, con(THREADS)), lX.read(), lY.write(), lS.write())(sums_and_scans),
+            lambda count: [
+                np.testing.assert_array_equal(lY.numpy(), scans),
+                np.testing.assert_array_equal(lS.numpy(), firsts),
+            ],
+        )
+
+    run(prepare)
+
+
+def test_bodies_without_such_groups_are_refused(coop):
     """Nothing has run, and the context goes on."""
     total = coop.block.make_sum(np.int32, THREADS)
     X = np.arange(THREADS, dtype=np.int32)
@@ -117,11 +208,14 @@ def test_bodies_of_parallel_for_and_launch_refuse_it(coop):
         def each_thread(th, x, s):
             s[th.rank()] = total(x[th.rank()])
 
-        with pytest.raises((TypeError, NotImplementedError)) as refused:
+        with pytest.raises(TypeError, match="elements of parallel_for do not have"):
             ctx.parallel_for(lX.shape, lX.read(), lS.write())(each_element)
-        assert "cuda.coop" in str(refused.value)
-        with pytest.raises((TypeError, NotImplementedError)) as refused:
-            ctx.launch(stf.par(1, stf.con(THREADS)), lX.read(), lS.write())(each_thread)
-        assert "cuda.coop" in str(refused.value)
+        with pytest.raises(TypeError, match=f"blocks of {THREADS} threads, .* groups have 64"):
+            ctx.launch(par(2, con(64)), lX.read(), lS.write())(each_thread)
+        for spec in (con(2, par(64)), con(), par(THREADS)):
+            with pytest.raises(TypeError, match="the innermost level has to be one of groups|groups have"):
+                ctx.launch(spec, lX.read(), lS.write())(each_thread)
+        with pytest.raises(TypeError, match="code is for GPUs"):
+            ctx.launch(stf.exec_place.host(), par(1, con(THREADS)), lX.read(), lS.write())(each_thread)
         ctx.fill(lS, 3)
         assert lS.numpy().tolist() == [3] * THREADS

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine.access import READ, Access
-from stf.kernels.captured import Captured, around_key
+from stf.kernels.captured import Captured, around_key, linked_files
 from stf.kernels.combining import contribution_to
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.loops import compiler
@@ -137,6 +137,11 @@ def must_suit(signature: BodySignature) -> None:
     """Raise TypeError if a kernel for a CPU cannot have a variable around a body, or one of `args`."""
     compiler()  # which may not be there
     captured, extra, where = signature.captured, signature.extra, signature.where
+    if linked_files(signature.body):
+        raise TypeError(
+            f"{where} calls functions whose code is for GPUs, as those of cuda.coop; let it run on one, or write "
+            "a body without them for the host"
+        )
     for value in (*captured.values, *extra):
         if isinstance(value, Param):
             must_be_real(value, where)

@@ -29,7 +29,9 @@ __all__ = [
     "attribute_names",
     "closed_over",
     "code_key",
+    "is_linked",
     "is_users_module",
+    "linked_files",
     "text_of",
     "variables_read",
     "with_functions",
@@ -272,6 +274,36 @@ def with_functions(module: types.ModuleType, attributes: frozenset[str], compile
     found = types.ModuleType(module.__name__)
     vars(found).update({**vars(module), **functions})
     return found
+
+
+def is_linked(value: Any) -> bool:
+    """Return whether a value is what kernels of Numba call by its name, and whose code is in files, as of cuda.coop."""
+    if isinstance(value, types.FunctionType | types.ModuleType | type) or not callable(value):
+        return False
+    return isinstance(getattr(value, "files", None), list)
+
+
+def linked_files(fn: types.FunctionType) -> tuple[str, ...]:
+    """Return the paths of the files with the code of what a function calls, and what functions call that it calls."""
+    found: dict[str, None] = {}
+    seen: dict[int, Any] = {}
+    queue: list[Any] = [fn]
+    while queue:
+        value = queue.pop()
+        if not isinstance(value, types.FunctionType):
+            value = getattr(value, "py_func", value) if callable(value) else value  # of Numba's own functions
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if is_linked(value):
+            found.update(dict.fromkeys(value.files))
+        elif isinstance(value, types.FunctionType):
+            names, attributes = global_names(value.__code__), attribute_names(value.__code__)
+            around = [value.__globals__.get(name) for name in names]
+            around += [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+            modules = [one for one in around if isinstance(one, types.ModuleType) and is_users_module(one)]
+            queue += around + [v for module in modules for _, _, v in variables_read(module, attributes)]
+    return tuple(found)
 
 
 class NotKeptError(Exception):

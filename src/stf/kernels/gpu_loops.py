@@ -17,7 +17,7 @@ import numpy as np
 from stf._port.native import NotNativeError
 from stf.kernels.arguments import ARRAY_FIELDS, Kernel
 from stf.kernels.body_arguments import BodySignature, default_of, must_be_real
-from stf.kernels.captured import NotKeptError, around_key, code_key, text_of, value_key
+from stf.kernels.captured import NotKeptError, around_key, code_key, is_linked, linked_files, text_of, value_key
 from stf.kernels.compile.nvrtc import compile_cpp
 from stf.kernels.compile.python import compile_python, intrinsics
 from stf.kernels.compile.reduced_arrays import atomic_of, whole_of
@@ -74,7 +74,7 @@ def argument(name: str, value: Any, where: str) -> KernelArgument:
             text = f"({text})"
         names = tuple(one for item in items for one in item.names)
         return KernelArgument(text, names, tuple(one for item in items for one in item.values), constants)
-    if isinstance(value, types.FunctionType | types.ModuleType | type):
+    if isinstance(value, types.FunctionType | types.ModuleType | type) or is_linked(value):
         return KernelArgument(f"_stf_kind_{name}", (), (), ((f"_stf_kind_{name}", value),))
     raise TypeError(f"{where}: a kernel takes numbers, tuples of these and functions, got {name} = {value!r}")
 
@@ -135,7 +135,7 @@ def kernel_for(
     else:
         text = ElementWriter(nest, rows, variables, len(arrays) - len(nest.results), arguments).written()
         make = maker_of_kernel(signature, nest, arguments)
-        found = described(make, text, parameters, symbol, key, body)
+        found = described(make, text, parameters, symbol, key, body, linked_files(body))
     known[key] = found
     return found
 
@@ -223,22 +223,33 @@ def device_function_for(key: Key) -> Any:
 
 
 def described(
-    make: Callable[[str], Any], text: str, parameters: list[Any], name: str, key: Any, body: Any = None
+    make: Callable[[str], Any],
+    text: str,
+    parameters: list[Any],
+    name: str,
+    key: Any,
+    body: Any = None,
+    files: tuple[str, ...] = (),
+    block: int = 0,
 ) -> Kernel:
     """Return a kernel of arrays and numbers in Python, of a text of which `make` makes a function, with a user's body.
 
-    Other processes find it by the text and `key`, if these say all.
+    Other processes find it by the text and `key`, if these say all. The code of what it calls may be in files; what all
+    threads of a block call together has a block of `block` threads.
     """
     try:
         kept = text_of((text, key, tuple(parameters)))
     except NotKeptError:
         kept = None
     found = kernel_of(
-        lambda capability: compile_python(lambda: (make(text), kinds_of(parameters)), capability, name, kept),
+        lambda capability: compile_python(
+            lambda: (make(text), kinds_of(parameters)), capability, name, kept, files, block
+        ),
         parameters,
         name,
     )
-    found.loop_body = LoopBody(text, make, parameters, found.offsets, kept, body)
+    if not files:  # else it is linked by itself
+        found.loop_body = LoopBody(text, make, parameters, found.offsets, kept, body)
     return found
 
 

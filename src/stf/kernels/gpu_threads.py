@@ -29,7 +29,7 @@ import numpy as np
 
 from stf.kernels.arguments import Kernel
 from stf.kernels.body_arguments import BodySignature
-from stf.kernels.captured import Captured, around_key
+from stf.kernels.captured import Captured, around_key, linked_files
 from stf.kernels.compile.python import intrinsics
 from stf.kernels.gpu_loops import (
     INT64,
@@ -126,17 +126,18 @@ def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, oute
     threads = thread_code(signature.body, hierarchy, signature.captured, OnGpu, where)
     is_automatic = hierarchy.levels[0].width is None
     whole = with_widths(hierarchy, concurrency_at(task) * BLOCKS_EACH, USUAL)
-    mapping = mapping_of(whole, threads.barriers, is_automatic, where)
+    files = linked_files(signature.body)
+    mapping = mapping_of(whole, threads.barriers, is_automatic, where, bool(files))
     inputs = inputs_of(task.context, signature)
     memory = [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in scratch_of(whole, mapping)]
-    kernel = kernel_of(threads, signature, mapping, [*inputs.arrays, *memory], inputs.arguments, task.symbol)
+    kernel = kernel_of(threads, signature, mapping, [*inputs.arrays, *memory], inputs.arguments, task.symbol, files)
     load(kernel, task.context, task.where, where)
     at_once = blocks_at_once(kernel, task, mapping.threads)
     if at_once == 0:
         raise ValueError(f"{where} needs more registers or shared memory than a block of {mapping.threads} threads has")
     if is_automatic:  # as many threads as the device runs of this kernel
         whole = with_widths(hierarchy, at_once, mapping.threads)
-        mapping = mapping_of(whole, threads.barriers, is_automatic, where)
+        mapping = mapping_of(whole, threads.barriers, is_automatic, where, bool(files))
     widths = tuple(int(level.width or 0) for level in whole.levels)
     part = threads.outer(whole.levels[0], widths[0], outer, where)
     launches = []
@@ -183,11 +184,17 @@ def with_widths(hierarchy: Hierarchy, blocks: int, threads: int) -> Hierarchy:
     return hierarchy.with_widths((first or max(blocks * threads // each // step, 1) * step, *inside))
 
 
-def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: bool, where: str) -> Mapping:
+def mapping_of(
+    hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: bool, where: str, together: bool = False
+) -> Mapping:
     """Return how a hierarchy lies on a device; with `is_automatic` its outermost level is several blocks, however many.
+
+    With `together` the body calls what all threads of a block call together: the innermost groups are blocks then.
 
     Raises
     ------
+    TypeError
+        The innermost level has no groups that are blocks, which the body needs.
     ValueError
         A level of threads of a block has more than a block can have.
     """
@@ -203,6 +210,13 @@ def mapping_of(hierarchy: Hierarchy, barriers: frozenset[int], is_automatic: boo
     of_device = 0 if is_automatic and hierarchy.levels[0].scope != hw_scope.thread else -1
     grouped = [sizes[i] for i in levels if i != of_device and (i in barriers or hierarchy.levels[i].nbytes)]
     threads = threads_for(grouped)
+    if together:
+        threads = sizes[-1]
+        if not hierarchy.levels[-1].is_synchronizable or len(sizes) - 1 == of_device or threads > MAX_THREADS:
+            raise TypeError(
+                f"{where} calls functions that the threads of a block call together, so the innermost level has to be "
+                f"one of groups: con(n), with at most {MAX_THREADS} threads"
+            )
     kinds = []
     for i in levels:
         inside = "warp" if is_of_warp(sizes[i]) else "block" if sizes[i] == threads else "device"
@@ -244,8 +258,9 @@ def kernel_of(
     arrays: list[ArrayType],
     arguments: list[KernelArgument],
     symbol: str,
+    files: tuple[str, ...],
 ) -> Kernel:
-    """Return the kernel of a body: it finds out which thread it is, and calls it."""
+    """Return the kernel of a body: it finds out which thread it is, and calls it. Code in `files` is linked with it."""
     around = Captured(threads.fn, signature.where)
     how = (mapping._replace(sizes=()), ratios(mapping), signature.kinds, tuple(arrays), symbol)
     key: Any = (threads.fn.__code__, around_key(around), keys_of(arguments), *how)
@@ -271,7 +286,7 @@ def kernel_of(
     make = if_unchanged(
         function_in(scope, f"<kernel of {threads.fn.__name__}>"), lambda: (around_key(captured), keys_of(given))
     )
-    found = described(make, text, parameters, symbol_of(symbol), key, signature.body)
+    found = described(make, text, parameters, symbol_of(symbol), key, signature.body, files, mapping.threads)
     found.cooperative = "device" in mapping.barriers
     if found.loop_body is not None:
         found.loop_body.waits = bool({"block", "device"}.intersection(mapping.barriers))

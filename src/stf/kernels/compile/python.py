@@ -23,6 +23,15 @@ ENTRY = re.compile(r"\.visible\s+\.entry\s+([\w$.]+)\s*\(")
 UNUSED = re.compile(r"(?m)^\.common \.global [^\n]*NumbaEnv[^\n]*\n")
 EXTERNAL = re.compile(r"(?m)^\.extern \.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
 OF_DRIVER = ("vprintf", "malloc", "free", "__assertfail")  # functions that are there in every device
+KINDS = {  # of numba-cuda's `LinkableCode`, as cuda.core calls them
+    "PTXSource": "ptx",
+    "Fatbin": "fatbin",
+    "Cubin": "cubin",
+    "Object": "object",
+    "Archive": "library",
+    "LTOIR": "ltoir",
+}
+OF_GROUP = re.compile(r"(block|warp)_[a-z]")  # how names of cuda.coop begin, with the threads of a block in them
 
 
 @functools.cache
@@ -66,7 +75,12 @@ def versions() -> tuple[str, str]:
 
 
 def compile_python(
-    make: Callable[[], tuple[Any, tuple[Any, ...]]], capability: tuple[int, int], name: str, key: bytes | None
+    make: Callable[[], tuple[Any, tuple[Any, ...]]],
+    capability: tuple[int, int],
+    name: str,
+    key: bytes | None,
+    files: tuple[str, ...] = (),
+    block: int = 0,
 ) -> bytes:
     """Compile a kernel, or find it on disk.
 
@@ -81,6 +95,10 @@ def compile_python(
         What the kernel is called.
     key : bytes or None
         What the machine code depends on besides the device; None if another process cannot know it.
+    files : tuple of str
+        With code that the function calls.
+    block : int
+        The threads of a block, which call functions of cuda.coop together; 0 if a block has no threads that do.
 
     Returns
     -------
@@ -92,7 +110,7 @@ def compile_python(
     ImportError
         There is no numba-cuda.
     NotImplementedError
-        It has to be linked with something that is not there.
+        It has to be linked with something that is not there, or calls a function for other blocks than it has.
     numba.core.errors.NumbaError
         The function cannot be compiled; the message shows the user's line.
     """
@@ -111,16 +129,43 @@ def compile_python(
             (text, *others), _ = cuda.compile_all(fn, signature, device=False, abi="numba", cc=capability, output="ptx")
         missing = [symbol for symbol in EXTERNAL.findall(text) if symbol not in OF_DRIVER]
         found = renamed(text, name).encode()
-        if missing and not others:
+        if missing and not (others or files):
             raise NotImplementedError(
-                f"it calls {', '.join(missing)}, and numba-cuda does not say where that is; write the kernel without. "
-                "Functions of cuda.coop are for kernels of Numba: stf.kernel(cuda.jit(link=f.files)(k))[grid, block]"
+                f"it calls {', '.join(missing)}, and numba-cuda does not say where that is; write the kernel without"
             )
+        for symbol in missing:
+            must_be_for(block, symbol)
         if missing:
-            found = linked(found, others, capability)
+            found = linked(found, [*others, *map(code_in, files)], capability)
         if kept is not None:
             cache.store(kept, found)
     return found
+
+
+def must_be_for(block: int, symbol: str) -> None:
+    """Raise NotImplementedError for a function of cuda.coop that is for no block of so many threads."""
+    of = OF_GROUP.match(symbol)
+    if of is None:
+        return
+    name = symbol.partition("__")[0]
+    if not block:
+        raise NotImplementedError(
+            f"threads call {name} of cuda.coop together in groups, which elements of parallel_for do not have; say "
+            "ctx.launch(par(con(n)), ...), whose innermost groups are blocks"
+        )
+    sizes = re.findall(r"__(\d+)(?=__)", symbol)
+    if of[1] == "block" and (not sizes or int(sizes[0]) != block):
+        raise NotImplementedError(
+            f"{name} of cuda.coop is for blocks of {', '.join(sizes[:1]) or 'other'} threads, and here the innermost "
+            f"groups have {block}, which are blocks; give both the same number"
+        )
+
+
+def code_in(path: str) -> Any:
+    """Return the code in a file that Numba's kernels are linked with."""
+    from numba.cuda import LinkableCode
+
+    return LinkableCode.from_path(path)
 
 
 def linked(text: bytes, others: list[Any], capability: tuple[int, int]) -> bytes:
@@ -130,7 +175,7 @@ def linked(text: bytes, others: list[Any], capability: tuple[int, int]) -> bytes
     objects = [ObjectCode.from_ptx(text)]
     for other in others:
         if not isinstance(other, ObjectCode):
-            other = getattr(ObjectCode, f"from_{other.kind}")(other.data)
+            other = getattr(ObjectCode, f"from_{KINDS[type(other).__name__]}")(other.data)
         objects.append(other)
     lto = any(item.code_type == "ltoir" for item in objects) or None
     options = LinkerOptions(arch="sm_{}{}".format(*capability), link_time_optimization=lto)
