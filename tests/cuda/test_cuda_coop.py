@@ -216,6 +216,6 @@ def test_bodies_without_such_groups_are_refused(coop):
             with pytest.raises(TypeError, match="the innermost level has to be one of groups|groups have"):
                 ctx.launch(spec, lX.read(), lS.write())(each_thread)
         with pytest.raises(TypeError, match="code is for GPUs"):
-            ctx.launch(stf.exec_place.host(), par(1, con(THREADS)), lX.read(), lS.write())(each_thread)
+            ctx.launch(par(1, con(THREADS)), stf.exec_place.host(), lX.read(), lS.write())(each_thread)
         ctx.fill(lS, 3)
         assert lS.numpy().tolist() == [3] * THREADS

@@ -303,7 +303,8 @@ class DaskActors:
         while not self.closed:
             try:
                 outbox = self.outbox(worker)
-                batches = outbox.poll()
+                for batch in outbox.poll():
+                    self.receive(worker, batch)
                 outbox.settle(0)
             except OSError as error:
                 if self.closed:
@@ -311,9 +312,6 @@ class DaskActors:
                 self.lost(worker, f"Dask's worker {self.addresses[worker - 1]} is gone: {error}")
                 self.end(worker)  # it may have missed something and live on
                 self.await_restart(worker)
-                continue
-            for batch in batches:
-                self.receive(worker, batch)
 
     def await_restart(self, worker: int) -> None:
         """Wait until the cluster has a process without an actor, and use that."""

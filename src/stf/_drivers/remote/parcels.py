@@ -311,6 +311,9 @@ class ParcelsOfWorkers:
                 link.parcels.add(parcel.number)
                 lanes = [(lane.name, lane.marks) for lane in part.lanes]
                 self.driver.command(link, "parcel", parcel.number, lanes, part.steps, parcel.is_watched)
+            start = ("record", remote.name, remote.last)
+            if link.outbox and link.outbox[-1] == start:
+                link.outbox[-1] = ("mark", *start[1:])
             rest = (run.round, run.first, run.inputs, run.group, run.around, changes)
             self.driver.command(link, "play", remote.name, remote.last, parcel.number, *rest)
 

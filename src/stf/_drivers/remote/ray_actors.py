@@ -198,7 +198,8 @@ class RayActors:
         last_look = time.monotonic()
         while not self.closed:
             try:
-                batches = self.ray.get(asked, timeout=ANSWER_S)
+                for batch in self.ray.get(asked, timeout=ANSWER_S):
+                    self.receive(worker, batch)
                 asked = actor.poll.remote()
                 if time.monotonic() - last_look > LOOK_S:
                     self.settle(worker, 0)
@@ -216,9 +217,6 @@ class RayActors:
                     self.ray.kill(actor, no_restart=False)
                 self.await_restart(worker)
                 asked = actor.poll.remote()
-                continue
-            for batch in batches:
-                self.receive(worker, batch)
 
     def settle(self, worker: int, count: int) -> None:
         """Wait until so many of the batches on their way have come; raise what Ray says if one did not.

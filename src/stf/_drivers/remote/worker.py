@@ -50,11 +50,13 @@ class Worker(Endpoint):
         self.losses: dict[int, int] = {}  # how often the client said that another worker is lost
         self.parcels: dict[int, KeptPart] = {}
         self.inner_lanes: set[int] = set()  # names of streams whose marks the client is not told of
+        self.inner_marks: set[tuple[int, int]] = set()  # of other streams, of which it is not told either
         self.reading = threading.Lock()
         self.handlers |= {
             "stream": self.make_stream,
             "drop": self.drop_stream,
             "record": self.record,
+            "mark": self.mark,
             "wait": self.wait,
             "alloc": self.alloc,
             "free": self.free,
@@ -117,13 +119,20 @@ class Worker(Endpoint):
         """Mark a point of a stream."""
         self.driver.record(self.streams[name], sequence)
 
+    def mark(self, name: int, sequence: int) -> None:
+        """Mark a point of a stream, at which a recording begins; nobody else waits for it."""
+        self.inner_marks.add((name, sequence))
+        self.record(name, sequence)
+
     def wait(self, name: int, other: int, sequence: int) -> None:
         """Let a stream wait for a mark of another one, which may be another process's."""
         self.driver.wait_event(self.streams[name], self.mirror(other), sequence)
 
     def tell_reached(self, out: dict[int, list[Message]], stream: int, sequence: int) -> None:
         name = self.names.get(stream)
-        if name is not None and name not in self.inner_lanes:
+        if (name, sequence) in self.inner_marks:
+            self.inner_marks.discard((name, sequence))  # type: ignore[arg-type]
+        elif name is not None and name not in self.inner_lanes:
             out.setdefault(CLIENT, []).append(("reached", name, sequence))
         super().tell_reached(out, stream, sequence)
 
