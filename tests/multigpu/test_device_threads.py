@@ -64,6 +64,7 @@ def test_generators_of_random_numbers_are_used_in_order():
     @stf.task
     def draw(x: stf.Write):
         x[:] = cupy.random.random(x.shape)
+        cupy.cuda.get_current_stream().synchronize()  # the device's generator has one state for all streams
 
     drawn = []
     for threads in False, True:

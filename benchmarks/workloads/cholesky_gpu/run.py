@@ -441,6 +441,9 @@ def run_devices(bench: Bench, options: argparse.Namespace, devices: int) -> None
             if devices > 1 and options.variants:
                 for change in ({"threads": True}, {"auto": True}):
                     variant = dataclasses.replace(mine, **change)
+                    if variant.auto and not (options.tile or options.chunk or options.tune):
+                        chosen = plan.choose(order, devices, plan.CHOOSING)
+                        variant = dataclasses.replace(variant, tile=chosen.tile, chunk=chosen.chunk)
                     bench.add(bench.run_stf(order, devices, memory, variant, options.repeat, True))
             if options.draw is not None:
                 bench.draw(order, devices, memory, mine, options.draw)
