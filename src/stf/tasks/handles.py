@@ -32,9 +32,8 @@ NESTED: dict[Any, list[Any]] = {}  # by task: what its body has submitted, if th
 most_nested = MANY_NESTED
 lock = threading.RLock()
 MOMENT_S = 100e-6  # in which an event loop waits for a task
-MOMENTS_OF_A_TURN = 8
 MOST_LOST = 1023  # awaits without a moment
-moments = moments_lost = moments_saved = 0
+moments_lost = moments_saved = 0
 
 
 def is_done(task: Any) -> bool:
@@ -421,13 +420,12 @@ def state(task: Any) -> str:
 def awaitable(task: Any) -> Generator[Any, None, None]:
     """What ``await task`` runs: wait for it, and raise what it failed with."""
     if not is_done(task):
-        if not ends_in_a_moment(task):
+        yield  # others of the loop submit their tasks meanwhile, which run beside this one
+        if not is_done(task) and not ends_in_a_moment(task):
             must_end(task, "an await", end_of(task))
             done, tell_loop = loop_future()
             add_waiter(task, tell_loop)
             yield from done
-        elif moments % MOMENTS_OF_A_TURN == 0:
-            yield  # others of the loop would never have a turn
     result(task, None)
 
 
@@ -436,12 +434,11 @@ def ends_in_a_moment(task: Any) -> bool:
 
     After moments that were lost, more and more tasks get none: those of a program whose tasks are long.
     """
-    global moments, moments_lost, moments_saved
+    global moments_lost, moments_saved
     if moments_saved < moments_lost:
         moments_saved += 1
         return False
     moments_saved = 0
-    moments += 1
     ends = bool(task.engine.wait_events(end_of(task), MOMENT_S)) and is_done(task)
     moments_lost = 0 if ends else min(2 * moments_lost + 1, MOST_LOST)
     return ends
