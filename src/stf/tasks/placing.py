@@ -142,13 +142,7 @@ def place_here(task, context):
 
 
 def place_launch(task, context):
-    """Let a launch be at the default place of this thread: the places of its tasks are recorded.
-
-    Where other processes keep recordings it is on the host, which hears of all of them; they would have to hear of each
-    other, which takes a message more at its begin, and one more at its end.
-    """
-    if task.engine.root.parcels is not None:
-        return place_on_host(task)
+    """Let a launch be at the default place of this thread: the places of its tasks are recorded."""
     task.where = current_place_code(context) if active_places[0] else context.default_place()
     return 0
 
