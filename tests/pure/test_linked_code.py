@@ -61,6 +61,8 @@ def test_blocks_that_they_are_for():
     must_be_for(0, "transform_of_a_thread")
     with pytest.raises(NotImplementedError, match="for blocks of 128 threads, and here the innermost groups have 64"):
         must_be_for(64, OF_128)
+    with pytest.raises(NotImplementedError, match="several dimensions"):
+        must_be_for(128, OF_128.replace("__1__1_", "__8__1_"))
     with pytest.raises(NotImplementedError, match="block_reduce of cuda.coop together in groups"):
         must_be_for(0, OF_128)
     with pytest.raises(NotImplementedError, match="of other threads"):
