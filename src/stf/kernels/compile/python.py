@@ -156,7 +156,7 @@ def must_be_for(block: int, symbol: str) -> None:
     sizes = re.findall(r"__(\d+)(?=__)", symbol)
     others = re.search(r"__(\d+)__(\d+)_[A-Za-z]", symbol)  # along y and z
     if of[1] == "block" and others is not None and others.groups() != ("1", "1"):
-        raise NotImplementedError(f"{name} of cuda.coop is for blocks of several dimensions; make it for con(n), of one")
+        raise NotImplementedError(f"{name} of cuda.coop is for blocks of several dimensions; make it for con(n)")
     if of[1] == "block" and (not sizes or int(sizes[0]) != block):
         raise NotImplementedError(
             f"{name} of cuda.coop is for blocks of {', '.join(sizes[:1]) or 'other'} threads, and here the innermost "
