@@ -132,6 +132,25 @@ def test_the_sum_of_a_group_of_launch(run, coop, threads):
     run(prepare)
 
 
+def test_a_function_given_as_an_argument(run, coop):
+    total = coop.block.make_sum(np.int32, THREADS)
+    X = np.arange(THREADS * BLOCKS, dtype=np.int32)
+
+    def add_up(th, x, sums, function):
+        mine = function(x[th.rank()])
+        if th.inner().rank() == 0:
+            sums[th.rank() // THREADS] = mine
+
+    def prepare(ctx):
+        lX, lS = ctx.logical_data(X), ctx.logical_data_zeros(BLOCKS, np.int32)
+        return (
+            lambda: ctx.launch(par(BLOCKS, con(THREADS)), lX.read(), lS.write(), args=(total,))(add_up),
+            lambda count: np.testing.assert_array_equal(lS.numpy(), X.reshape(BLOCKS, -1).sum(axis=1)),
+        )
+
+    run(prepare)
+
+
 def test_groups_in_groups_that_wait(run, coop):
     """The outer groups are several blocks then, which wait for each other."""
     total = coop.block.make_sum(np.int32, THREADS)
@@ -212,6 +231,9 @@ def test_bodies_without_such_groups_are_refused(coop):
             ctx.parallel_for(lX.shape, lX.read(), lS.write())(each_element)
         with pytest.raises(TypeError, match=f"blocks of {THREADS} threads, .* groups have 64"):
             ctx.launch(par(2, con(64)), lX.read(), lS.write())(each_thread)
+        flat = coop.block.make_sum(np.int32, (16, 8))
+        with pytest.raises(TypeError, match="several dimensions"):
+            ctx.launch(par(8, con(16)), lX.read(), lS.write())(adding(flat))
         for spec in (con(2, par(64)), con(), par(THREADS)):
             with pytest.raises(TypeError, match="the innermost level has to be one of groups|groups have"):
                 ctx.launch(spec, lX.read(), lS.write())(each_thread)

@@ -20,7 +20,11 @@ class Linked:
     """What Numba calls by its name."""
 
     def __init__(self, *files):
-        self.files = list(files)
+        self.paths = list(files)
+
+    @property
+    def files(self):
+        return self.paths
 
     def __call__(self, value):
         raise RuntimeError("it is for GPUs")
@@ -50,7 +54,7 @@ def test_functions_are_found_wherever_a_body_has_them():
 
     assert set(linked_files(body)) == {"a.ltoir", "b.ltoir", "c.ltoir", "module.ltoir"}
     assert linked_files(plain) == linked_files(not_yet) == ()
-    assert unused.files == ["d.ltoir"]
+    assert linked_files(plain, (1.0, (unused,)), unused) == ("d.ltoir",)  # as further arguments of a body
     late = total
     assert linked_files(not_yet) == ("a.ltoir",)
 

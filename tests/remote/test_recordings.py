@@ -372,6 +372,26 @@ def test_recordings_are_sent_to_a_worker_that_is_back(ctx: stf.Context, monkeypa
         assert np.array_equal(each.numpy(), known)
 
 
+def test_a_recording_is_dropped_that_a_worker_in_the_place_of_another_never_had(ctx: stf.Context) -> None:
+    x, y, z = ctx.logical_data_ones(3), ctx.logical_data_zeros(3), ctx.logical_data_zeros(3)
+    with ctx.task_graph() as g:
+        axpy.on(0)(1.0, x, y)
+        axpy.on(1)(1.0, x, z)
+    for _ in range(3):
+        g.launch()
+    assert y.numpy().tolist() == z.numpy().tolist() == [3.0] * 3
+    os.kill(pid_of(ctx, 0), signal.SIGKILL)
+    wait_for(lambda: ctx._driver.links[0].lost is not None or not ctx._driver.links[0].parcels)
+    wait_for(lambda: ctx._driver.links[0].lost is None)
+    pid = pid_of(ctx, 0)
+    g.close()
+    again = ctx.logical_data_zeros(3)
+    for _ in range(3):
+        axpy.on(0)(1.0, x, again)
+        assert pid_of(ctx, 0) == pid
+    assert again.numpy().tolist() == [3.0] * 3 and ctx._driver.links[0].lost is None
+
+
 def test_two_threads_launch_at_once(ctx: stf.Context) -> None:
     sets = [[ctx.logical_data_ones(3), ctx.logical_data_zeros(3), ctx.logical_data_zeros(3)] for _ in range(2)]
 

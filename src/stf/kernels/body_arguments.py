@@ -137,7 +137,7 @@ def must_suit(signature: BodySignature) -> None:
     """Raise TypeError if a kernel for a CPU cannot have a variable around a body, or one of `args`."""
     compiler()  # which may not be there
     captured, extra, where = signature.captured, signature.extra, signature.where
-    if linked_files(signature.body):
+    if linked_files(signature.body, *extra):
         raise TypeError(
             f"{where} calls functions whose code is for GPUs, as those of cuda.coop; let it run on one, or write "
             "a body without them for the host"

@@ -278,25 +278,26 @@ def with_functions(module: types.ModuleType, attributes: frozenset[str], compile
 
 def is_linked(value: Any) -> bool:
     """Return whether a value is what kernels of Numba call by its name, and whose code is in files, as of cuda.coop."""
-    if isinstance(value, types.FunctionType | types.ModuleType | type) or not callable(value):
-        return False
-    return isinstance(getattr(value, "files", None), list)
+    kind = type(value)
+    return hasattr(kind, "files") and callable(value) and isinstance(value.files, list)
 
 
-def linked_files(fn: types.FunctionType) -> tuple[str, ...]:
-    """Return the paths of the files with the code of what a function calls, and what functions call that it calls."""
+def linked_files(*values: Any) -> tuple[str, ...]:
+    """Return the paths of the files with the code of functions, and of what functions in Python call, however far."""
     found: dict[str, None] = {}
     seen: dict[int, Any] = {}
-    queue: list[Any] = [fn]
+    queue: list[Any] = list(values)
     while queue:
         value = queue.pop()
-        if not isinstance(value, types.FunctionType):
-            value = getattr(value, "py_func", value) if callable(value) else value  # of Numba's own functions
+        if type(value).__module__.partition(".")[0] == "numba":
+            value = getattr(value, "py_func", value)
         if id(value) in seen:
             continue
         seen[id(value)] = value
         if is_linked(value):
             found.update(dict.fromkeys(value.files))
+        elif isinstance(value, tuple):
+            queue += value
         elif isinstance(value, types.FunctionType):
             names, attributes = global_names(value.__code__), attribute_names(value.__code__)
             around = [value.__globals__.get(name) for name in names]

@@ -135,7 +135,7 @@ def kernel_for(
     else:
         text = ElementWriter(nest, rows, variables, len(arrays) - len(nest.results), arguments).written()
         make = maker_of_kernel(signature, nest, arguments)
-        found = described(make, text, parameters, symbol, key, body, linked_files(body))
+        found = described(make, text, parameters, symbol, key, body, linked_files(body, *signature.extra))
     known[key] = found
     return found
 

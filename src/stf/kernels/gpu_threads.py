@@ -126,7 +126,7 @@ def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, oute
     threads = thread_code(signature.body, hierarchy, signature.captured, OnGpu, where)
     is_automatic = hierarchy.levels[0].width is None
     whole = with_widths(hierarchy, concurrency_at(task) * BLOCKS_EACH, USUAL)
-    files = linked_files(signature.body)
+    files = linked_files(signature.body, *signature.extra)
     mapping = mapping_of(whole, threads.barriers, is_automatic, where, bool(files))
     inputs = inputs_of(task.context, signature)
     memory = [ArrayType(dtype, len(shape), "C", False) for shape, dtype, _ in scratch_of(whole, mapping)]
@@ -201,26 +201,16 @@ def mapping_of(
     levels = range(hierarchy.depth)
     widths = [int(level.width or 0) for level in hierarchy.levels]
     sizes = tuple(math.prod(widths[level:]) for level in levels)
-    for number, level in enumerate(hierarchy.levels):
-        if level.scope == hw_scope.thread and sizes[number] > MAX_THREADS:
-            raise ValueError(
-                f"{where}: level {number} has {sizes[number]} threads in a group; hw_scope.thread allows those of a "
-                f"block, which are {MAX_THREADS} at most"
-            )
+    must_be_blocks(hierarchy, sizes, where)
     of_device = 0 if is_automatic and hierarchy.levels[0].scope != hw_scope.thread else -1
     grouped = [sizes[i] for i in levels if i != of_device and (i in barriers or hierarchy.levels[i].nbytes)]
-    threads = threads_for(grouped)
-    if together:
-        threads = sizes[-1]
-        if not hierarchy.levels[-1].is_synchronizable or len(sizes) - 1 == of_device or threads > MAX_THREADS:
-            raise TypeError(
-                f"{where} calls functions that the threads of a block call together, so the innermost level has to be "
-                f"one of groups: con(n), with at most {MAX_THREADS} threads"
-            )
-    kinds = []
-    for i in levels:
-        inside = "warp" if is_of_warp(sizes[i]) else "block" if sizes[i] == threads else "device"
-        kinds.append(("device" if i == of_device else inside) if i in barriers else "")
+    if together and (not hierarchy.levels[-1].is_synchronizable or of_device == levels[-1] or sizes[-1] > MAX_THREADS):
+        raise TypeError(
+            f"{where} calls functions that the threads of a block call together, so the innermost level has to be one "
+            f"of groups: con(n), with at most {MAX_THREADS} threads"
+        )
+    threads = sizes[-1] if together else threads_for(grouped)
+    kinds = [("device" if i == of_device else wait_of(sizes[i], threads)) if i in barriers else "" for i in levels]
     words = [-(-level.nbytes // (2 * WORD)) * 2 for level in hierarchy.levels]
     shared = [words[i] if i != of_device and sizes[i] <= threads and threads % sizes[i] == 0 else 0 for i in levels]
     if sum(words[i] * (threads // sizes[i]) for i in levels if shared[i]) * WORD > SHARED_BYTES:
@@ -228,6 +218,21 @@ def mapping_of(
     return Mapping(
         threads, sizes, tuple(kinds), tuple(shared), tuple(0 if s else w for s, w in zip(shared, words, strict=True))
     )
+
+
+def must_be_blocks(hierarchy: Hierarchy, sizes: tuple[int, ...], where: str) -> None:
+    """Raise ValueError for a level of threads of a block that has more than a block can have."""
+    for number, level in enumerate(hierarchy.levels):
+        if level.scope == hw_scope.thread and sizes[number] > MAX_THREADS:
+            raise ValueError(
+                f"{where}: level {number} has {sizes[number]} threads in a group; hw_scope.thread allows those of a "
+                f"block, which are {MAX_THREADS} at most"
+            )
+
+
+def wait_of(size: int, threads: int) -> str:
+    """Return how the threads of a group wait, where a block has so many."""
+    return "warp" if is_of_warp(size) else "block" if size == threads else "device"
 
 
 def threads_for(sizes: list[int]) -> int:

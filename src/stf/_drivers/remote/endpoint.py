@@ -4,8 +4,8 @@ Each process has a driver of its own, and names for the streams of all. A stream
 stream that nothing is put on. When its owner says that it has reached a mark, that is recorded on the mirror. So who
 waits for an event of another process, waits for one of its own driver.
 
-Who owns a stream tells the client of each mark, and other workers of those that they wait for: the client knows who
-waits for whom, and says so to the owner (``await``).
+Who owns a stream tells the client of each mark but those at which recordings begin, and other workers of those that
+they wait for: the client knows who waits for whom, and says so to the owner (``await``).
 
 **Failures** travel ahead of marks. Every batch begins with the failures that its receiver may not know, also with those
 that the sender has heard of from others. So whoever hears of a mark knows of all failures that came before it, on

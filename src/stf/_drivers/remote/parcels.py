@@ -358,6 +358,7 @@ class ParcelsOfWorkers:
         for worker in parcel.parts:
             link = self.driver.links[worker - 1]
             with link.lock:
+                link.parcels.discard(parcel.number)
                 if link.lost is None:
                     self.driver.command(link, "unpack", parcel.number, names)
 

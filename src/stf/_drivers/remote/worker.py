@@ -130,8 +130,8 @@ class Worker(Endpoint):
 
     def tell_reached(self, out: dict[int, list[Message]], stream: int, sequence: int) -> None:
         name = self.names.get(stream)
-        if (name, sequence) in self.inner_marks:
-            self.inner_marks.discard((name, sequence))  # type: ignore[arg-type]
+        if name is not None and (name, sequence) in self.inner_marks:
+            self.inner_marks.remove((name, sequence))
         elif name is not None and name not in self.inner_lanes:
             out.setdefault(CLIENT, []).append(("reached", name, sequence))
         super().tell_reached(out, stream, sequence)
@@ -286,8 +286,8 @@ class Worker(Endpoint):
         self.parcels[number] = KeptPart(self, lanes, steps, is_watched)
 
     def drop_parcel(self, number: int, names: list[int]) -> None:
-        """Forget it, and the streams of all workers that have a part."""
-        del self.parcels[number]
+        """Forget it, and the streams of all workers that have a part; it is not here if this process is a new one."""
+        self.parcels.pop(number, None)
         for name in names:
             self.drop_stream(name)
             self.inner_lanes.discard(name)
