@@ -289,16 +289,18 @@ def linked_files(*values: Any) -> tuple[str, ...]:
     queue: list[Any] = list(values)
     while queue:
         value = queue.pop()
-        if type(value).__module__.partition(".")[0] == "numba":
+        kind = type(value)  # isinstance takes parameters for their defaults
+        if kind.__module__.partition(".")[0] == "numba":
             value = getattr(value, "py_func", value)
+            kind = type(value)
         if id(value) in seen:
             continue
         seen[id(value)] = value
         if is_linked(value):
             found.update(dict.fromkeys(value.files))
-        elif isinstance(value, tuple):
+        elif issubclass(kind, tuple):
             queue += value
-        elif isinstance(value, types.FunctionType):
+        elif kind is types.FunctionType:
             names, attributes = global_names(value.__code__), attribute_names(value.__code__)
             around = [value.__globals__.get(name) for name in names]
             around += [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
