@@ -5,12 +5,15 @@
 Empty tasks in one chain: CPU time of the submitting thread, and wall time until all are done; the best of five. Tasks of
 10 ms (a sleep) in chains beside each other: how much of the workers' time they fill; loopback workers run two bodies at a
 time. A recording of 1,000 empty tasks in four chains, on all workers: CPU time of the submitting thread for each task,
-and wall time of a launch, the best of twenty; the first row is local devices. Peers that are not installed are left out.
+and wall time of a launch, the best of twenty; the first row is local devices. "There and back" is a launch with nothing
+in it: calls of an engine's own actors, one in each process, and what both answer to a call that waits. Peers that are
+not installed are left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import importlib.util
 import json
@@ -121,6 +124,53 @@ def measure_ray(ray: Any, tasks: int, workers: int) -> dict[str, float]:
     return figures(cpu, wall, slept, tasks, workers)
 
 
+class Echo:
+    """An actor that answers a call which waits when another one comes."""
+
+    async def start(self) -> None:
+        self.loop, self.bell = asyncio.get_running_loop(), asyncio.Event()
+
+    def ring(self, content: bytes) -> None:
+        self.loop.call_soon_threadsafe(self.bell.set)
+
+    async def ring_here(self, content: bytes) -> None:
+        self.bell.set()
+
+    async def answer(self) -> bytes:
+        await self.bell.wait()
+        self.bell.clear()
+        return bytes(100)
+
+
+def there_and_back(rings: list[Any], answers: list[Any], get: Any) -> float:
+    """Milliseconds of a call to each actor, and of what they answer; the best of a hundred."""
+    times = []
+    for _ in range(100):
+        waiting = [answer() for answer in answers]
+        time.sleep(0.01)
+        start = time.perf_counter()
+        for ring in rings:
+            ring(bytes(100))
+        get(waiting)
+        times.append(time.perf_counter() - start)
+    return min(times) * 1e3
+
+
+def ray_there_and_back(ray: Any, workers: int) -> float:
+    actors = [ray.remote(Echo).options(num_cpus=0, max_concurrency=4).remote() for _ in range(workers)]
+    ray.get([actor.start.remote() for actor in actors])
+    return there_and_back([a.ring_here.remote for a in actors], [a.answer.remote for a in actors], ray.get)
+
+
+def dask_there_and_back(client: Any) -> float:
+    options = {"actor": True, "allow_other_workers": False, "pure": False}
+    actors = [client.submit(Echo, workers=[each], **options).result() for each in client.nthreads()]
+    for actor in actors:
+        actor.start().result()
+    get = lambda waiting: [each.result() for each in waiting]  # noqa: E731
+    return there_and_back([a.ring for a in actors], [a.answer for a in actors], get)
+
+
 def measure_delayed(client: Any, tasks: int, workers: int) -> dict[str, float]:
     """`dask.delayed` on a distributed client."""
     import dask
@@ -155,6 +205,7 @@ def measure_all(tasks: int, workers: int) -> Iterator[tuple[str, dict[str, float
 
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
         yield "plain Ray tasks", measure_ray(ray, tasks, workers)
+        yield "Ray, there and back", {"launch_ms": ray_there_and_back(ray, workers)}
         yield "stf, Ray", measure_stf(f"ray:{workers}", tasks, workers)
         ray.shutdown()
     if importlib.util.find_spec("distributed"):
@@ -164,6 +215,7 @@ def measure_all(tasks: int, workers: int) -> Iterator[tuple[str, dict[str, float
             cluster = stack.enter_context(LocalCluster(workers, threads_per_worker=1, dashboard_address=":0"))
             client = stack.enter_context(Client(cluster))
             yield "dask.delayed", measure_delayed(client, tasks, workers)
+            yield "Dask, there and back", {"launch_ms": dask_there_and_back(client)}
             yield "stf, Dask", measure_stf(stf.remote(client), tasks, workers)
 
 
@@ -174,11 +226,16 @@ def main() -> None:
     parser.add_argument("--json")
     options = parser.parse_args()
     found = {}
-    print(f"{'':18}{'CPU, µs':>10}{'wall, µs':>10}{'10 ms: filled':>15}{'launch: CPU, µs':>17}{'launch, ms':>12}")
+    print(f"{'':21}{'CPU, µs':>10}{'wall, µs':>10}{'10 ms: filled':>15}{'launch: CPU, µs':>17}{'launch, ms':>12}")
     for name, row in measure_all(options.tasks, options.workers):
         found[name] = row
-        launched = f"{row['launch_cpu_us']:17.2f}{row['launch_ms']:12.2f}" if "launch_ms" in row else ""
-        print(f"{name:18}{row['cpu_us']:10.1f}{row['wall_us']:10.1f}{row['efficiency']:15.1%}{launched}", flush=True)
+        cells = [row.get(key) for key in ("cpu_us", "wall_us", "efficiency", "launch_cpu_us", "launch_ms")]
+        formats = ("10.1f", "10.1f", "15.1%", "17.2f", "12.2f")
+        texts = [
+            " " * int(form.split(".")[0]) if cell is None else f"{cell:{form}}"
+            for cell, form in zip(cells, formats, strict=True)
+        ]
+        print(f"{name:21}" + "".join(texts).rstrip(), flush=True)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(found, file, indent=1)

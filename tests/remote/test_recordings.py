@@ -274,6 +274,25 @@ def test_a_recording_with_a_task_on_the_host_is_played(ctx: stf.Context) -> None
     assert y.numpy().tolist() == [8.0] * 3
 
 
+def test_a_launch_waits_for_no_thread_of_this_process(ctx: stf.Context) -> None:
+    x, y, z, other = (ctx.logical_data(np.ones(4)) for _ in range(4))
+    for _ in range(3):
+        ring(x, y, z)
+    ctx.synchronize()
+    goes_on = threading.Event()
+    for _ in range(4 * (os.cpu_count() or 1)):  # more than bodies of the host run at a time
+        ctx.host_launch(other.read())(lambda _: goes_on.wait(20))
+    start = time.monotonic()
+    ring(x, y, z)
+    ring(x, y, z)
+    try:
+        ctx.wait(z)
+        waited_s = time.monotonic() - start
+    finally:
+        goes_on.set()
+    assert waited_s < 10
+
+
 def test_a_recording_in_a_recording(ctx: stf.Context) -> None:
     X = [np.arange(4.0), np.ones(4), np.zeros(4)]
     data = [ctx.logical_data(each.copy()) for each in X]

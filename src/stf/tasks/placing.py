@@ -142,7 +142,12 @@ def place_here(task, context):
 
 
 def place_launch(task, context):
-    """Let a launch be at the default place of this thread: the places of its tasks are recorded."""
+    """Let a launch be at the default place of this thread: the places of its tasks are recorded.
+
+    Where other processes keep recordings, it begins and ends here, which saves a way to one of them and back.
+    """
+    if task.engine.root.parcels is not None:
+        return place_on_host(task)
     task.where = current_place_code(context) if active_places[0] else context.default_place()
     return 0
 
