@@ -2,6 +2,7 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
+from stf._support.context_variables cimport may_have_variables
 from stf._support.library_threads cimport library_threads
 from stf._support.sync cimport Gate, PyThread_get_thread_ident
 
@@ -37,6 +38,9 @@ cdef class Waiter:
 cdef class Worker:
     cdef object baton
     cdef unsigned long ident
+    cdef QueueDriver driver  # that it works for; None: in the reserve, or it goes when its baton is released
+    cdef bint is_new  # as a new thread is: no body has left context variables on it
+    cdef int limit  # threads that libraries have on it; 0: it was never said
     cdef Py_ssize_t modules  # how many were loaded when it last limited the threads of libraries
     cdef Worker next_worker
     cdef Worker next_idle
@@ -57,6 +61,14 @@ cdef class Stream(Waiter):
     cdef Waiter waiters
     cdef Op mark  # for the next end of a task
 
+cdef class Reserve:
+    cdef Gate gate
+    cdef Worker first
+    cdef readonly int count
+    cdef int most
+    cdef Worker take(self, int limit)
+    cdef bint keep(self, Worker worker) except -1
+
 cdef class QueueDriver(Driver):
     cdef Gate gate
     cdef list streams
@@ -74,6 +86,7 @@ cdef class QueueDriver(Driver):
     cdef public int library_threads  # that a library may have while workers run; 0: as many as it likes
     cdef int held  # how often that was said and not taken back
     cdef bint closing
+    cdef bint has_reserve  # its workers come from the reserve, and go there
     cdef public object chooser
     cdef public object errors
     cdef readonly set loss_watchers
@@ -90,6 +103,7 @@ cdef class QueueDriver(Driver):
     cdef int put_first(self, Stream stream) except -1
     cdef int offer(self, Stream stream) except -1
     cdef bint hire(self)
+    cdef int work(self, Worker worker) except -1
     cdef int dismiss(self, Worker worker) except -1
     cdef int limit_libraries(self, Worker worker, int turn) except -1
     cdef Stream take(self)

@@ -13,6 +13,7 @@ So no work is lost, and no worker dies, where memory runs out.
 from __future__ import annotations
 
 import _thread
+import os
 import sys
 import time
 
@@ -52,10 +53,92 @@ class Waiter:
 class Worker:
     """A thread that serves streams; it waits for its `baton` while it is idle."""
 
-    def __init__(self):
+    def __init__(self, driver):
         self.baton = make_baton()
-        self.ident = self.modules = 0
+        self.ident = self.modules = self.limit = 0
+        self.driver = driver
+        self.is_new = True
         self.next_worker = self.next_idle = None
+
+
+def serve(me):
+    """Work for one driver after the other, until nobody wants the thread any more."""
+    worker: Worker = me
+    worker.ident = PyThread_get_thread_ident()
+    driver = worker.driver
+    while driver is not None:
+        driver.work(worker)
+        driver = None  # who waits in the reserve keeps no driver alive
+        worker.baton.acquire()
+        driver = worker.driver
+
+
+class Reserve:
+    """Workers of drivers that were closed, for the next one: a thread costs more to start than to wake.
+
+    So short contexts cost less. One on whose thread a body has left context variables is not kept: the next one would
+    see them. `most` is how many are kept.
+    """
+
+    def __init__(self, most):
+        self.gate = Gate()
+        self.most = most
+        self.clear()
+
+    def clear(self):
+        """Know none: in the child of a fork they do not exist."""
+        self.first = None
+        self.count = 0
+
+    def take(self, limit):
+        """Return a worker, or None; libraries have `limit` threads on it, or as many as they like."""
+        before: Worker = None
+        self.gate.enter()
+        try:
+            worker = self.first
+            while worker is not None and worker.limit != limit and worker.limit:
+                before, worker = worker, worker.next_idle
+            if worker is not None:
+                if before is None:
+                    self.first = worker.next_idle
+                else:
+                    before.next_idle = worker.next_idle
+                worker.next_idle = None
+                self.count -= 1
+            return worker
+        finally:
+            self.gate.leave()
+
+    def keep(self, worker):
+        """Keep a worker that waits for its baton, or will; False if it is to go."""
+        self.gate.enter()
+        try:
+            if not worker.is_new or self.count >= self.most:
+                return False
+            worker.next_idle = self.first
+            self.first = worker
+            self.count += 1
+            return True
+        finally:
+            self.gate.leave()
+
+    def let_go(self):
+        """Let all go: before a fork, whose child has them not."""
+        while self.count:
+            self.gate.enter()
+            try:
+                worker = self.first
+                self.clear()
+            finally:
+                self.gate.leave()
+            while worker is not None:
+                worker.baton.release()
+                worker = worker.next_idle
+
+
+reserve = Reserve(os.cpu_count() or 1)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=reserve.let_go, after_in_child=reserve.clear)
 
 
 class Stream(Waiter):
@@ -103,7 +186,7 @@ class QueueDriver(Driver):
         self.is_short = False
         self.library_threads = self.held = 0
         self.staff = None
-        self.closing = False
+        self.closing = self.has_reserve = False
         self.chooser = None
         self.errors = []
         self.helpers = []
@@ -453,8 +536,14 @@ class QueueDriver(Driver):
     def hire(self):
         """Start a worker; False if there is no memory for one: then who waits tries again."""
         try:
-            worker: Worker = Worker()
-            _thread.start_new_thread(self.work, (worker,))
+            worker: Worker = cython.cast(Reserve, reserve).take(self.library_threads) if self.has_reserve else None
+            if worker is not None:
+                worker.driver = self
+                worker.modules = 0
+                worker.baton.release()
+            else:
+                worker = Worker(self)
+                _thread.start_new_thread(serve, (worker,))
         except (MemoryError, RuntimeError):
             self.is_short = True
             return False
@@ -475,16 +564,18 @@ class QueueDriver(Driver):
             self.gate.leave()
 
     def dismiss(self, worker):
-        """A worker goes."""
+        """A worker, which is not among the idle ones, works for others from now on, or goes; return whether it goes."""
         self.workers -= 1
+        worker.driver = None
         if self.staff is worker:
             self.staff = worker.next_worker
-            return 0
-        before = self.staff
-        while before.next_worker is not worker:
-            before = before.next_worker
-        before.next_worker = worker.next_worker
-        return 0
+        else:
+            before = self.staff
+            while before.next_worker is not worker:
+                before = before.next_worker
+            before.next_worker = worker.next_worker
+        worker.next_worker = None
+        return not (self.has_reserve and cython.cast(Reserve, reserve).keep(worker))
 
     def take(self):
         """Return the stream that a worker serves next, or None."""
@@ -506,14 +597,13 @@ class QueueDriver(Driver):
         self.ready -= 1
         return stream
 
-    def work(self, me):
-        """A worker's life: take a stream, do its head, look what that let go."""
+    def work(self, worker):
+        """Take a stream, do its head, look what that let go; return when there is nothing to do."""
         stream: Stream = None
-        worker: Worker = me
-        worker.ident = PyThread_get_thread_ident()
         runs: cython.bint = False
         while True:
             turn: cython.int = 0  # 1: the first worker that runs, -1: the last one stops
+            worker.is_new = not may_have_variables()
             self.gate.enter()
             try:
                 if stream is not None:
@@ -530,7 +620,7 @@ class QueueDriver(Driver):
                 if stream is None:
                     goes = self.closing or self.workers > self.max_workers
                     if goes:
-                        self.dismiss(worker)
+                        goes = self.dismiss(worker)
                     else:
                         worker.next_idle = self.idle
                         self.idle = worker
@@ -541,10 +631,10 @@ class QueueDriver(Driver):
                 self.limit_libraries(worker, turn)
             if stream is not None:
                 self.execute(stream, stream.head)
-            elif goes:
-                return
             else:
-                worker.baton.acquire()
+                if goes:
+                    worker.baton.release()
+                return 0
 
     def limit_libraries(self, worker: Worker, turn: cython.int):
         """Share the cores among the workers, in libraries that start threads of their own."""
@@ -557,6 +647,7 @@ class QueueDriver(Driver):
                 self.held -= 1
             if turn >= 0 and worker.modules != len(sys.modules):
                 worker.modules = len(sys.modules)
+                worker.limit = self.library_threads
                 library_threads.limit_this_thread(self.library_threads)
         except BaseException:
             return 0  # there was no memory for it: the worker works on, with more threads than it should have
@@ -603,7 +694,8 @@ class QueueDriver(Driver):
             while worker is not None:
                 following = worker.next_idle
                 worker.next_idle = None
-                worker.baton.release()
+                if self.dismiss(worker):
+                    worker.baton.release()
                 worker = following
         finally:
             self.gate.leave()

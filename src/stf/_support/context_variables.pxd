@@ -11,7 +11,13 @@ cdef extern from *:
         }
         return variables;
     }
+    /* Whether this thread may have context variables: quicker to know. */
+    static int stf_has_context(void) {
+        return PyThreadState_Get()->context != NULL;
+    }
     """
     object stf_variables()
+    bint stf_has_context()
 
 cpdef object variables_here()
+cpdef bint may_have_variables()

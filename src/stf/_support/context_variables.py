@@ -18,3 +18,10 @@ def variables_here() -> Any:
         return stf_variables()  # type: ignore[name-defined]
     variables = contextvars.copy_context()
     return variables if len(variables) else None
+
+
+def may_have_variables() -> bool:
+    """Return False where this thread has no context variables, which takes a nanosecond."""
+    if cython.compiled:
+        return stf_has_context()  # type: ignore[name-defined, no-any-return]
+    return len(contextvars.copy_context()) > 0
