@@ -353,7 +353,8 @@ def test_statistics_of_resources(ctx_factory):
     resources = stf.Resources()
     assert resources.statistics() == ResourceStatistics({}) and str(resources.statistics()) == "no drivers yet"
     ctx = ctx_factory(resources=resources)
-    lX = ctx.logical_data_zeros(100)
+    lX = ctx.logical_data_empty(100)
+    ctx.fill(lX, 0)
     add.on(ctx.devices[-1])(lX)
     ctx.synchronize()
     name = ctx_factory.options["devices"]

@@ -109,10 +109,36 @@ def fill_later(data: Data, op, task: TaskCore):
 
 def fill(engine: EngineState, data: Data, place, op):
     """Fill a data, which has no content, with the neutral element of an operator: at a data place, or on the host."""
-    if not fill_at(engine, data, place, op):
+    if not adopt_filled(engine, data, place, op) and not fill_at(engine, data, place, op):
         where: cython.int = place_of_replica(engine, place)
         enqueues: cython.bint = engine.place(where).enqueues or engine.place(where).is_remote
         fold(engine, data, 0 if enqueues else place, [], op)
+
+
+def adopt_filled(engine: EngineState, data: Data, place, op):
+    """Let a small array that is filled now be the memory of data that had none; see `adoption`. No task does it."""
+    version = data.version
+    is_new: cython.bint = len(version.replicas) == 0 and version.outcome is None and data.linked is None
+    observed: cython.bint = engine.observer is not None or engine.root.captured or engine.scope.records
+    layout = data.layout
+    if not is_new or observed or not engine.adopts or layout.interface is not None:
+        return False
+    if layout.nbytes == 0 or layout.nbytes > FILLED_HERE:
+        return False
+    found = op.filled(layout)
+    if found is None:
+        return False
+    replica = make_replica(data, place, layout)
+    replica.owner, replica.address = found
+    replica.views = {True: replica.owner}
+    replica.adopted = True
+    version.replicas.append(replica)
+    version.own(replica)
+    version.partials = version.op = None
+    engine.next_task += 1
+    engine.kinds.add("fill", 1)
+    cython.cast(Pool, engine.coherency.pools[place_of_replica(engine, place)]).tasks += 1
+    return True
 
 
 def fill_at(engine: EngineState, data: Data, place, op):
@@ -197,7 +223,7 @@ def fill_here(engine: EngineState, task: TaskCore, op):
         return False
     if not engine.port.try_enter(task.slot):
         return False
-    op.combiner(target, [], False)()
+    op.fill_at(target)
     task.outcome = None
     return True
 

@@ -11,6 +11,10 @@ from stf._port.remote_arrays import RemoteArray, array_makers
 from stf._port.replicas import Layout
 from stf.interop.unknown_arrays import view_without_values
 
+FLOAT64 = np.dtype(np.float64)
+MOST_LAYOUTS = 1024  # that are kept
+layouts: dict[tuple[tuple[int, ...], int], Layout] = {}  # by shape, and identity of the dtype, which they keep alive
+
 
 def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writeable: bool) -> np.ndarray[Any, Any]:
     """Return a NumPy array over raw memory that keeps `owner` alive."""
@@ -20,14 +24,17 @@ def view_at(address: int, shape: Any, strides: Any, dtype: Any, owner: Any, writ
             array = np.empty(shape, dtype)
             array.flags.writeable = writeable
             return array
-        low += min((n - 1) * step, 0)
-        high += max((n - 1) * step, 0)
+        if step < 0:
+            low += (n - 1) * step
+        else:
+            high += (n - 1) * step
     if address == 0:
         raise ValueError(f"an array of shape {tuple(shape)} has no memory: its address is 0; allocate it again")
     buffer = (ctypes.c_char * (high - low + dtype.itemsize)).from_address(address + low)
     buffer._stf_owner = owner
     array = np.ndarray(shape, dtype, buffer, -low, strides)
-    array.flags.writeable = writeable
+    if not writeable:
+        array.flags.writeable = False
     return array
 
 
@@ -68,6 +75,13 @@ def c_strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 
 def layout_for(shape: tuple[int, ...], dtype: np.dtype[Any] | None) -> Layout:
-    """Return the layout of new data, in C order."""
-    kind = np.dtype(np.float64) if dtype is None else dtype
-    return Layout(shape, c_strides(shape, kind), kind, kind.itemsize)
+    """Return the layout of new data, in C order: the same one for the same shape and dtype, where that is known."""
+    kind = FLOAT64 if dtype is None else dtype
+    key = shape, id(kind)
+    known = layouts.get(key)
+    if known is not None and known.dtype is kind:
+        return known
+    if len(layouts) >= MOST_LAYOUTS:
+        layouts.clear()
+    found = layouts[key] = Layout(shape, c_strides(shape, kind), kind, kind.itemsize)
+    return found

@@ -82,6 +82,18 @@ class Reducer(Shown):
         """Fill `array` with the neutral element."""
         array[...] = self.neutral(array.dtype)
 
+    def fill_at(self, target: Any) -> None:
+        """Fill an array of the host's, of which nothing is in use."""
+        self.fill(adapters.view(target, True, "numpy"))
+
+    def filled(self, layout: Any) -> tuple[Any, int] | None:
+        """Return a new array of NumPy's that lies so and is filled, and its address; None if none lies so."""
+        array = np.empty(layout.shape, layout.dtype)
+        if array.strides != layout.strides:
+            return None
+        self.fill(array)
+        return array, array.__array_interface__["data"][0]
+
     def pattern(self, dtype: Any) -> bytes:
         """Return the bytes of the neutral element."""
         return np.asarray(self.neutral(dtype), dtype).tobytes()
