@@ -269,6 +269,53 @@ def test_values_that_change_in_place_are_looked_at_again(ctx):
     assert x.numpy().tolist() == [26.0] * 3
 
 
+@pytest.mark.parametrize("form", ["lists", "dict", "tuple", "rows", "numbers"])
+def test_containers_of_data_are_known_without_a_look_at_all(ctx, form, monkeypatch):
+    """Lists of lists of data, as of tiles, and what is in them, whenever that changes; also in variable arguments."""
+    tiles = [[ctx.logical_data(np.zeros(2)) for _ in range(2)] for _ in range(2)]
+    other, calls, looks = ctx.logical_data(np.zeros(2)), [], []
+
+    @stf.replay
+    def step(*given):
+        calls.append(1)
+        (first,) = given if form != "rows" else (given,)
+        rows = list(first.values()) if form == "dict" else first[0] if form == "tuple" else first
+        by = first[-1] if form == "numbers" else 1.0
+        for row in rows[:2]:
+            for tile in row:
+                ctx.task(tile.rw())(lambda t, by=by: t + by)
+
+    forms = {
+        "lists": lambda: [tiles],
+        "dict": lambda: [{"a": tiles[0], "b": tiles[1]}],
+        "tuple": lambda: [(tiles, "x", (1, 2))],
+        "rows": lambda: tiles,
+        "numbers": lambda: [[*tiles, 2.0]],
+    }
+    whole = type(step)._call_whole
+    monkeypatch.setattr(type(step), "_call_whole", lambda *rest: looks.append(1) or whole(*rest))
+    each = 2.0 if form == "numbers" else 1.0
+    for _ in range(3):
+        step(*forms[form]())
+    looks.clear()
+    for _ in range(3):
+        step(*forms[form]())
+    assert looks == [] and len(calls) == 2
+    assert [[t.numpy().tolist() for t in row] for row in tiles] == [[[6 * each] * 2] * 2] * 2
+    before, tiles[1][0] = tiles[1][0], other  # in place, in a list of a list
+    step(*forms[form]())
+    assert other.numpy().tolist() == [each] * 2 and before.numpy().tolist() == [6 * each] * 2 and looks == [1]
+    tiles[0].append(before)
+    step(*forms[form]())
+    assert before.numpy().tolist() == [7 * each] * 2 and other.numpy().tolist() == [2 * each] * 2
+    if form == "dict":
+        step({"b": tiles[0], "a": tiles[1]})
+    if form == "numbers":
+        step([*tiles, 5.0])
+    if form in ("dict", "numbers"):
+        assert other.numpy().tolist() == [2 * each + (5.0 if form == "numbers" else 1.0)] * 2 and len(looks) == 3
+
+
 def test_the_recording_that_is_used_most_stays(ctx, lX, lY):
     """Calls by keyword are looked at whole; those that are known by identity count as well."""
     calls = []

@@ -18,6 +18,7 @@ cpdef enum:  # by what a value is known again
     OBJECT = 3
     EQUAL = 4
     CONTEXT = 5
+    NESTED = 6
 
 
 cdef class Path:
@@ -54,3 +55,4 @@ cdef class ReplayCore:
 cdef object again(CallPattern like, dict values)
 cdef bint is_like(object value, int kind, object known) except -1
 cdef bint is_like_content(object cell, int kind, object known) except -1
+cdef bint is_like_container(object value, object kind, list names, list marks) except -1

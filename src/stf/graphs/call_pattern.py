@@ -216,7 +216,28 @@ def is_like(value, kind, known):
             if not isinstance(part, DataHandle) or cython.cast(DataHandle, part).core is not core:
                 return False
         return True
+    if kind == NESTED:
+        return is_like_container(value, known[0], known[1], known[2])
     return value is known or (kind == EQUAL and is_same(value, known))
+
+
+def is_like_container(value, kind, names, marks):
+    """Return whether a list, a tuple or a dict of a type has such items, and, where it is a dict, these names."""
+    i: cython.Py_ssize_t
+    if type(value) is not kind or len(value) != len(marks):
+        return False
+    if names is not None:
+        for name, known in zip(value, names, strict=False):
+            if not is_same(name, known):
+                return False
+    items: list = list(value if names is None else value.values())
+    if len(items) != len(marks):  # another thread has changed it meanwhile
+        return False
+    for i in range(len(items)):
+        mark: tuple = marks[i]
+        if not is_like(items[i], mark[0], mark[1]):
+            return False
+    return True
 
 
 def is_unchanging(value):
@@ -233,10 +254,24 @@ def pattern_of(value):
     if isinstance(value, (list, tuple)):
         if all([isinstance(part, DataHandle) for part in value]):
             return SEVERAL, (type(value), [part.core for part in value])
-        return (OBJECT, value) if is_unchanging(value) else None
+        return (OBJECT, value) if is_unchanging(value) else pattern_of_items(value, None)
+    if type(value) is dict:
+        names = list(value)
+        return pattern_of_items(value.values(), names, dict) if all([is_same(name, name) for name in names]) else None
     if is_same(value, value):
         return EQUAL, value
     if isinstance(value, FIXED):
         return OBJECT, value
     by_identity = type(value).__hash__ in (None, object.__hash__)  # else it may change, and be another one then
     return (OBJECT, value) if by_identity and not is_container(value) else None
+
+
+def pattern_of_items(items, names, kind=None):
+    """Return the pattern of a container with such items, and names where it is a dict; None as `pattern_of`."""
+    marks = []
+    for item in items:
+        mark = None if isinstance(item, ContextCore) else pattern_of(item)  # no pattern keeps a context alive
+        if mark is None:
+            return None
+        marks.append(mark)
+    return NESTED, (type(items) if kind is None else kind, names, marks)

@@ -5,6 +5,7 @@ from stf.graphs.task_graph import TaskGraph
 
 CONTEXT: int
 MISSING: object
+NESTED: int
 NUMBER: int
 OBJECT: int
 SEVERAL: int

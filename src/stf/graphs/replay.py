@@ -20,6 +20,7 @@ from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOf
 from stf.graphs import recording_diff, returned_data
 from stf.graphs.call_pattern import (
     CONTEXT,
+    NESTED,
     NUMBER,
     OBJECT,
     SEVERAL,
@@ -296,10 +297,19 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def _remember(self, context: Any, entry: CallEntry, arguments: dict[str, Any], given: int) -> None:
         """Know calls that are like this one again: `given` arguments by position, and the defaults of others."""
-        if any(parameter.kind == VARIADIC for parameter in self._signature.parameters.values()):
-            return
         values, numbers, params = [], {}, params_of(entry.key)
         for position, (name, value) in enumerate(arguments.items()):
+            kind = self._signature.parameters[name].kind
+            if kind == VARIADIC:
+                marks = [(CONTEXT, None) if item is context else pattern_of(item) for item in value]
+                if None in marks:
+                    return
+                values += [(*mark, name) for mark in marks]
+                continue
+            if kind == inspect.Parameter.VAR_KEYWORD:
+                continue  # there are none
+            if kind == inspect.Parameter.KEYWORD_ONLY:
+                given = 0
             is_param = name in params
             mark = (NUMBER, type(value)) if is_param else (CONTEXT, None) if value is context else pattern_of(value)
             if mark is None:
@@ -308,7 +318,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 values.append((*mark, name))
             elif is_param:
                 numbers[name] = value
-            elif mark[0] == SEVERAL:  # a default that may change in place
+            elif mark[0] in (SEVERAL, NESTED):  # a default that may change in place
                 return
         cells = []
         for variable in self._variables(arguments):
