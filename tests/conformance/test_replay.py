@@ -316,6 +316,68 @@ def test_containers_of_data_are_known_without_a_look_at_all(ctx, form, monkeypat
         assert other.numpy().tolist() == [2 * each + (5.0 if form == "numbers" else 1.0)] * 2 and len(looks) == 3
 
 
+def test_methods_are_known_without_a_look_at_all(ctx, lX, lY, monkeypatch):
+    """A bound method, in the closure or given, is its object and its function; what those read is compared as well."""
+
+    class Solver:
+        def __init__(self, x):
+            self.rows = [[x], [x]]
+
+        def add_to(self, n):
+            for row in self.rows[:n]:
+                increment(row[0])
+
+    one, two, looks = Solver(lX), Solver(lY), []
+    submit = one.add_to
+
+    @stf.replay
+    def step(method, n):
+        submit(n)
+        method(n)
+
+    whole = type(step)._call_whole
+    monkeypatch.setattr(type(step), "_call_whole", lambda *rest: looks.append(1) or whole(*rest))
+    for _ in range(4):
+        step(two.add_to, 2)
+    looks.clear()
+    before, other = [x.numpy()[0] for x in (lX, lY)], ctx.logical_data(np.zeros(4))
+    for _ in range(3):
+        step(two.add_to, 2)
+    assert [x.numpy()[0] for x in (lX, lY)] == [before[0] + 6, before[1] + 6] and looks == []
+    two.rows[1][0] = other
+    step(two.add_to, 2)
+    assert other.numpy()[0] == 1 and lY.numpy()[0] == before[1] + 7
+    step(Solver(other).add_to, 2)
+    assert other.numpy()[0] == 3 and lX.numpy()[0] == before[0] + 10
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_pattern_keeps_no_data_alive(ctx, nested):
+    """Data made of two arrays are back in these when their user drops them, as recordings know."""
+
+    class Pair:
+        def __init__(self, a, b):
+            self.a, self.b = a, b
+
+    stf.register_data_interface(Pair, flatten=lambda p: (p.a, p.b), unflatten=lambda p, arrays: Pair(*arrays))
+    pair = Pair(np.zeros(4), np.zeros(4))
+    data = [ctx.logical_data(pair), ctx.logical_data(np.zeros(4))]
+
+    @stf.replay
+    def step(given):
+        @ctx.task(given[0].rw() if nested else given.rw())
+        def both(p):
+            p.a += 1
+            p.b += 2
+
+    for _ in range(5):
+        step(data if nested else data[0])
+    data[0] = None
+    gc.collect()
+    ctx.synchronize()
+    assert pair.a.tolist() == [5] * 4 and pair.b.tolist() == [10] * 4
+
+
 def test_the_recording_that_is_used_most_stays(ctx, lX, lY):
     """Calls by keyword are looked at whole; those that are known by identity count as well."""
     calls = []

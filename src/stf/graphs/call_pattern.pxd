@@ -19,6 +19,8 @@ cpdef enum:  # by what a value is known again
     EQUAL = 4
     CONTEXT = 5
     NESTED = 6
+    WEAK = 7  # the same object, which may hold data, and is let go when its user drops it
+    METHOD = 8
 
 
 cdef class Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import inspect
+import types
 import weakref
 
 import cython
@@ -17,6 +19,8 @@ from stf.values.params import is_of_parameters
 
 settings: dict = config.__dict__
 FIXED = (np.dtype, enum.Enum, type)
+METHODS: object = types.MethodType
+DEEPEST = 4  # containers in one another
 MISSING = object()  # what a name is that leads nowhere
 
 
@@ -218,6 +222,10 @@ def is_like(value, kind, known):
         return True
     if kind == NESTED:
         return is_like_container(value, known[0], known[1], known[2])
+    if kind == WEAK:
+        return known() is value
+    if kind == METHOD:  # a new object each time it is read
+        return type(value) is METHODS and value.__self__ is known[0]() and value.__func__ is known[1]
     return value is known or (kind == EQUAL and is_same(value, known))
 
 
@@ -247,31 +255,87 @@ def is_unchanging(value):
     return is_same(value, value) or isinstance(value, FIXED)
 
 
-def pattern_of(value):
-    """By what a value is known again, (kind, known); None if only a look at all of it tells."""
+def pattern_of(value, depth=0):
+    """By what a value is known again, (kind, known); None if only a look at all of it tells.
+
+    It is in so many containers; in more than a few may be one that contains itself.
+    """
+    if depth > DEEPEST:
+        return None
     if isinstance(value, DataHandle):
         return DATA, value.core
     if isinstance(value, (list, tuple)):
         if all([isinstance(part, DataHandle) for part in value]):
             return SEVERAL, (type(value), [part.core for part in value])
-        return (OBJECT, value) if is_unchanging(value) else pattern_of_items(value, None)
+        return (OBJECT, value) if is_unchanging(value) else pattern_of_items(value, None, depth)
     if type(value) is dict:
         names = list(value)
-        return pattern_of_items(value.values(), names, dict) if all([is_same(name, name) for name in names]) else None
+        are_plain = all([is_same(name, name) for name in names])
+        return pattern_of_items(value.values(), names, depth, dict) if are_plain else None
     if is_same(value, value):
         return EQUAL, value
     if isinstance(value, FIXED):
         return OBJECT, value
-    by_identity = type(value).__hash__ in (None, object.__hash__)  # else it may change, and be another one then
-    return (OBJECT, value) if by_identity and not is_container(value) else None
+    if type(value) is METHODS:
+        kind, known = pattern_by_identity(value.__self__)
+        return (METHOD, (known, value.__func__)) if kind == WEAK else None
+    if type(value).__hash__ not in (None, object.__hash__) or is_container(value):
+        return None  # it may change, and be another one then
+    return pattern_by_identity(value)
 
 
-def pattern_of_items(items, names, kind=None):
+def pattern_by_identity(value):
+    """Return the pattern of an object, which may hold data: it keeps none alive that can be known otherwise."""
+    try:
+        return WEAK, weakref.ref(value)
+    except TypeError:
+        return OBJECT, value
+
+
+def pattern_of_items(items, names, depth, kind=None):
     """Return the pattern of a container with such items, and names where it is a dict; None as `pattern_of`."""
     marks = []
     for item in items:
-        mark = None if isinstance(item, ContextCore) else pattern_of(item)  # no pattern keeps a context alive
+        mark = (
+            None if isinstance(item, ContextCore) else pattern_of(item, depth + 1)
+        )  # no pattern keeps a context alive
         if mark is None:
             return None
         marks.append(mark)
     return NESTED, (type(items) if kind is None else kind, names, marks)
+
+
+def marks_of(context, parameters, arguments, given, params):
+    """By what the arguments of a call are known again; None if only a look at all of them tells.
+
+    Those that were `given` by position come first, as (kind, known, name); `params` are those whose number each launch
+    gives. The second value holds the numbers that are defaults.
+    """
+    values, numbers = [], {}
+    for position, (name, value) in enumerate(arguments.items()):
+        kind = parameters[name].kind
+        if kind == inspect.Parameter.VAR_KEYWORD:
+            continue  # there are none
+        if kind == inspect.Parameter.VAR_POSITIONAL:
+            for item in value:
+                mark = mark_of(context, item)
+                if mark is None:
+                    return None
+                values.append((*mark, name))
+            continue
+        is_param = name in params
+        mark = (NUMBER, type(value)) if is_param else mark_of(context, value)
+        if mark is None:
+            return None
+        if position < given and kind != inspect.Parameter.KEYWORD_ONLY:
+            values.append((*mark, name))
+        elif is_param:
+            numbers[name] = value
+        elif mark[0] in (SEVERAL, NESTED):  # a default that may change in place
+            return None
+    return values, numbers
+
+
+def mark_of(context, value):
+    """Return the pattern of an argument, which may be the context."""
+    return (CONTEXT, None) if value is context else pattern_of(value)

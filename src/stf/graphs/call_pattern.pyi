@@ -3,12 +3,8 @@ from typing import Any
 
 from stf.graphs.task_graph import TaskGraph
 
-CONTEXT: int
 MISSING: object
-NESTED: int
-NUMBER: int
 OBJECT: int
-SEVERAL: int
 
 class Path:
     attributes: tuple[str, ...]
@@ -45,3 +41,6 @@ class ReplayCore:
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 def pattern_of(value: Any) -> tuple[int, Any] | None: ...
+def marks_of(
+    context: Any, parameters: Any, arguments: dict[str, Any], given: int, params: Any
+) -> tuple[list[Any], dict[str, Any]] | None: ...

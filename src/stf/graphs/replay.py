@@ -19,15 +19,12 @@ from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import recording_diff, returned_data
 from stf.graphs.call_pattern import (
-    CONTEXT,
-    NESTED,
-    NUMBER,
     OBJECT,
-    SEVERAL,
     CallEntry,
     CallPattern,
     Path,
     ReplayCore,
+    marks_of,
     pattern_of,
 )
 from stf.graphs.call_signature import (
@@ -59,7 +56,6 @@ from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_p
 __all__ = ["ReplayFunction", "replay"]
 
 RANDOM = (("random", "Random"), ("numpy.random", "Generator"), ("numpy.random", "RandomState"))
-VARIADIC = inspect.Parameter.VAR_POSITIONAL
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
 MOST_MET = 256  # names that are found while recording
 KNOWN = 64  # signatures that are known, with a recording or without
@@ -297,29 +293,9 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def _remember(self, context: Any, entry: CallEntry, arguments: dict[str, Any], given: int) -> None:
         """Know calls that are like this one again: `given` arguments by position, and the defaults of others."""
-        values, numbers, params = [], {}, params_of(entry.key)
-        for position, (name, value) in enumerate(arguments.items()):
-            kind = self._signature.parameters[name].kind
-            if kind == VARIADIC:
-                marks = [(CONTEXT, None) if item is context else pattern_of(item) for item in value]
-                if None in marks:
-                    return
-                values += [(*mark, name) for mark in marks]
-                continue
-            if kind == inspect.Parameter.VAR_KEYWORD:
-                continue  # there are none
-            if kind == inspect.Parameter.KEYWORD_ONLY:
-                given = 0
-            is_param = name in params
-            mark = (NUMBER, type(value)) if is_param else (CONTEXT, None) if value is context else pattern_of(value)
-            if mark is None:
-                return
-            if position < given:
-                values.append((*mark, name))
-            elif is_param:
-                numbers[name] = value
-            elif mark[0] in (SEVERAL, NESTED):  # a default that may change in place
-                return
+        marks = marks_of(context, self._signature.parameters, arguments, given, params_of(entry.key))
+        if marks is None:
+            return
         cells = []
         for variable in self._variables(arguments):
             content = variable.content
@@ -327,7 +303,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             if mark is None:
                 return
             cells.append((variable.cell, mark))
-        like = CallPattern(entry, context, values, numbers, cells)
+        like = CallPattern(entry, context, *marks, cells)
         with self._lock:
             if self._entries.get(entry.key) is entry:
                 self._patterns = [like, *self._patterns[: KEPT - 1]]
