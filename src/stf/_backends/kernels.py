@@ -6,6 +6,9 @@ from typing import Any
 
 from stf._port.kernels import Kernels, KernelsAt
 
+printing = [False]  # whether this process has loaded a kernel that prints: CUDA calls what that uses so
+PRINTS = b"vprintf"
+
 
 class StreamKernels(Kernels):
     """Functions at the places of a stream backend.
@@ -33,6 +36,10 @@ class StreamKernels(Kernels):
             known = self._known[place] = FunctionsAt(self._functions, self._devices[place], context)
         return known
 
+    def show_printed(self) -> None:
+        """Let the system show what kernels have printed: where the host finds that all is done, CUDA does not."""
+        self._functions.show_printed()
+
 
 class FunctionsAt(KernelsAt):
     """Functions on a device, in its own context (0) or in one of the caller's."""
@@ -43,6 +50,7 @@ class FunctionsAt(KernelsAt):
         self._context = context
 
     def function(self, image: bytes, name: str) -> int:
+        printing[0] = printing[0] or PRINTS in image
         return int(self._functions.load(self._device, self._context, image, name.encode()))
 
     def function_of(self, kernel: int) -> int:

@@ -9,12 +9,13 @@ import cython
 
 from stf._backends.callers import StreamCallers
 from stf._backends.captures import StreamCaptures
-from stf._backends.kernels import StreamKernels
+from stf._backends.kernels import StreamKernels, printing
 from stf._backends.readback import StreamReadback
 from stf._drivers.base import Registered
 from stf.errors import CaptureError
 
 HOST_LANES: cython.int = 64  # queues of the host's, which cost nothing; see devices/lanes
+prints: list = printing
 COPY_LANES = 8  # a way and device: a copy that waits for a body must not hold up those behind it
 
 
@@ -310,6 +311,8 @@ class StreamBackend(LanePort):
                 if not self.driver.synchronize(lane.stream, sequence, left):
                     return False
                 self.progress(lane)
+        if prints[0] and self.kernels is not None:
+            self.kernels.show_printed()
         return True
 
     def commit_all(self, events):

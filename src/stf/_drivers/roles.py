@@ -30,6 +30,9 @@ class Functions(Protocol):
     def blocks_at_once(self, device: int, context: int, function: int, threads: int, shared: int = 0) -> int:
         """Return how many blocks of so many threads and bytes of shared memory of a function run at once."""
 
+    def show_printed(self) -> None:
+        """Have the system show what kernels that are done have printed."""
+
     def launch(
         self,
         function: int,

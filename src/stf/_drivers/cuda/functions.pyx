@@ -5,6 +5,7 @@ from libc.stdint cimport uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport Device, attribute, check, function_on, load_function, pop, push
+from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.hardware cimport HardwareDriver
 
 from stf._drivers.cuda.devices import launch_with_extras, parameters_of
@@ -54,6 +55,12 @@ cdef class DeviceFunctions:
             pop(before)
         check(code, "cuOccupancyMaxActiveBlocksPerMultiprocessor", gpu.name)
         return each * self.multiprocessors(device)
+
+    def show_printed(self):
+        """Have the system show what kernels that are done have printed, as it does where a stream is waited for."""
+        for item in self.driver.devices:
+            if (<Device>item).is_open:
+                call(host_nodes, cu.cuStreamSynchronize, (<Device>item).utility)  # what is wrong, the next call says
 
     cdef Device device(self, int device, bint opened):
         """Return a device of the driver's, opened if it must be."""
