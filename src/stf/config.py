@@ -139,7 +139,7 @@ SETTINGS: tuple[Setting, ...] = (
         "reuse_devices",
         "flag",
         True,
-        "the streams, threads and memory pools of a context on GPUs are the next one's; 0: given back when it ends",
+        "threads of a context are the next one's, on GPUs its streams and memory pools, too; 0: given back at its end",
     ),
     Setting(
         "hostile",

@@ -36,7 +36,6 @@ class CpuDriver(QueueDriver):
     def __init__(self, device_count=1, shares_host=True, workers=1, capacity=None):
         QueueDriver.__init__(self, device_count, workers)
         self.shares_host = shares_host
-        self.has_reserve = True
         self.runs_inline = True
         self.adopts = capacity is None or not any(capacity)
         self.name = "cpu"

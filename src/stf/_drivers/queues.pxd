@@ -86,7 +86,7 @@ cdef class QueueDriver(Driver):
     cdef public int library_threads  # that a library may have while workers run; 0: as many as it likes
     cdef int held  # how often that was said and not taken back
     cdef bint closing
-    cdef bint has_reserve  # its workers come from the reserve, and go there
+    cdef public bint has_reserve  # its workers come from the reserve, and go there
     cdef public object chooser
     cdef public object errors
     cdef readonly set loss_watchers

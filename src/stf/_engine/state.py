@@ -60,8 +60,10 @@ class EngineState:
         return data
 
     def forget_new(self, data: Data):
-        """Undo `add_data`, where nobody got the data."""
+        """Undo `add_data`, where nobody got the data; the collector would not find it among its replicas."""
         self.coherency.data.pop(data.id, None)
+        data.version.replicas.clear()
+        data.home = None
 
     def set_home(self, data: Data, place, address, owner, valid=True):
         """Say where the user's memory of `data` is."""

@@ -234,6 +234,7 @@ def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
             return driver
     else:
         driver = CpuDriver(spec.count, spec.shares_host, workers or 1, spec.capacity)
+        driver.has_reserve = config.reuse_devices
     try:
         if config.limit_blas and driver.max_workers > 1:
             driver.library_threads = max((cores or 1) // driver.max_workers, 1)

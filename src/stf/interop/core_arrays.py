@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stf.errors import PlaceError
-from stf.interop.known_arrays import Memory, must_have_cuda
+from stf.interop.known_arrays import LEGACY_STREAM, Memory, must_have_cuda
 from stf.interop.libraries import Describer, Library
 from stf.interop.memory import c_strides, view_at
 
@@ -30,11 +30,11 @@ class Core(Library):
 
 
 def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
-    """Return the bytes of a ``cuda.core.Buffer``; it tells no stream, so they must be there."""
+    """Return the bytes of a ``cuda.core.Buffer``; it tells no stream, so it comes after the default one."""
     if obj.is_host_accessible:
         return host_memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj)
     must_have_cuda(obj, on_cuda)
-    return Memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj, True)
+    return Memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj, True, LEGACY_STREAM)
 
 
 def describe_view(describe: Describer, obj: Any, on_cuda: bool) -> Memory:
