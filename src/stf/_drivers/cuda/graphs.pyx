@@ -182,6 +182,7 @@ cdef class GraphStore:
 
     cdef int give(self, Executable executable) except -1:
         """Keep an executable that nobody launches any more."""
+        gone = []  # when they are destroyed, other threads run, and find the store as it will be
         self.executables.setdefault(executable.shape, []).append(executable)
         self.executables.move_to_end(executable.shape)
         self.nodes += executable.nodes
@@ -189,7 +190,8 @@ cdef class GraphStore:
             oldest = next(iter(self.executables))
             known = self.executables[oldest]
             if known:
-                self.nodes -= (<Executable>known.pop(0)).nodes
+                gone.append(known.pop(0))
+                self.nodes -= (<Executable>gone[len(gone) - 1]).nodes
             if not known:
                 del self.executables[oldest]
         return 0
@@ -220,8 +222,8 @@ cdef class GraphStore:
 
     def empty(self):
         """Keep no executable."""
-        self.executables.clear()
-        self.nodes = 0
+        gone, self.executables, self.nodes = self.executables, OrderedDict(), 0
+        gone.clear()  # what other threads give meanwhile is none of these
 
     def close(self):
         """Give everything back, and keep nothing from now on."""
