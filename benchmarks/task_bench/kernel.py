@@ -117,8 +117,8 @@ def python_source(inputs: int) -> str:
     parameters = "".join(f", in{i}" for i in range(inputs))
     total = " + ".join(["0.0", *(f"in{i}[2]" for i in range(inputs))])
     return f"""
-def task(th, out{parameters}, step, column, iterations):
-    lane = th.rank(1)
+def task(th, out{parameters}, base, step, column, iterations):
+    lane, number = th.rank(1), base + step
     parts = th.storage(1, np.float64)
     x = 1.0
     for k in range(iterations):
@@ -130,8 +130,8 @@ def task(th, out{parameters}, step, column, iterations):
         total = 0.0
         for i in range({BUFFER}):
             total += parts[i]
-        out[0] = step
+        out[0] = number
         out[1] = column
-        out[2] = (7919.0 * step + 104729.0 * column + 3.0 * ({total}) + 1.0) % {MODULUS}.0
+        out[2] = (7919.0 * number + 104729.0 * column + 3.0 * ({total}) + 1.0) % {MODULUS}.0
         out[3] = total
 """

@@ -37,6 +37,7 @@ class StfRunner(Runner):
     kind = "stf"
     options: dict[str, Any] = {}
     compiles = False  # the body of a task on a CPU, too, so that it needs no Python
+    lengths = (1,)  # the periods that are recorded together
 
     def __init__(self, graph, devices):
         self.graph = graph
@@ -68,23 +69,25 @@ class StfRunner(Runner):
         """Submit the tasks of some steps, as loops."""
         parallel_for = self.context.parallel_for
         for step in range(first, last):
-            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            outs, before = self.data[step % 2], self.data[(step - 1) % 2]
             for column, inputs in enumerate(self.graph.row(step)):
                 accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
-                parallel_for((1,), *accesses, args=(number, column, iterations))(body(len(inputs)))
+                parallel_for((1,), *accesses, args=(base, step, column, iterations))(body(len(inputs)))
 
     def run(self, steps, iterations):
-        first, period = self.graph.first, self.graph.period
         self.steps = steps
-        self.submit(0, first, 0, iterations)
-        for base in range(0, steps - first, period):
-            self.launch_period(base, iterations)
+        self.submit(0, self.graph.first, 0, iterations)
+        base, left = 0, steps - self.graph.first
+        for periods in self.lengths:
+            while left - base >= periods * self.graph.period:
+                self.launch_periods(periods, base, iterations)
+                base += periods * self.graph.period
         self.context.synchronize()
 
-    def launch_period(self, base, iterations):
-        """Submit the steps of a period, `base` steps after the first one."""
+    def launch_periods(self, periods, base, iterations):
+        """Submit the steps of so many periods, `base` steps after the first one."""
         first = self.graph.first
-        self.submit(first, first + self.graph.period, base, iterations)
+        self.submit(first, first + periods * self.graph.period, base, iterations)
 
     def rows(self):
         widths = [len(self.graph.row(self.steps - 1 - back)) for back in range(2)]
@@ -123,17 +126,21 @@ class TaskGraph(StfRunner):
     def __init__(self, graph, devices):
         super().__init__(graph, devices)
         try:
-            recorded = self.context.task_graph("period", **self.graph_options)
+            self.recorded = {periods: self.record(periods) for periods in self.lengths}
         except (TypeError, ValueError) as error:
             self.context.finalize()
             raise Missing(str(error)) from error
+
+    def record(self, periods):
+        """Return a graph of so many periods."""
+        first, recorded = self.graph.first, self.context.task_graph("period", **self.graph_options)
         base, iterations = recorded.param("base", 0), recorded.param("iterations", 1)
         with recorded:
-            self.submit(graph.first, graph.first + graph.period, base, iterations)
-        self.recorded = recorded
+            self.submit(first, first + periods * self.graph.period, base, iterations)
+        return recorded
 
-    def launch_period(self, base, iterations):
-        self.recorded.launch(base=base, iterations=iterations)
+    def launch_periods(self, periods, base, iterations):
+        self.recorded[periods].launch(base=base, iterations=iterations)
 
 
 class PersistentGraph(TaskGraph):
@@ -142,18 +149,19 @@ class PersistentGraph(TaskGraph):
     name = "stf, persistent graph"
     compiles = True
     graph_options = {"backend": "persistent"}
+    lengths = (16, 1)  # a launch costs what some hundred tasks cost
 
     def launch(self, first, last, base, iterations):
         hierarchy = par(1, con(BUFFER, mem(8 * BUFFER)))
         for step in range(first, last):
-            number, outs, before = base + step, self.data[step % 2], self.data[(step - 1) % 2]
+            outs, before = self.data[step % 2], self.data[(step - 1) % 2]
             for column, inputs in enumerate(self.graph.row(step)):
                 accesses = [outs[column].write(), *[before[i].read() for i in inputs]]
-                numbers = (number, column, iterations)
+                numbers = (base, step, column, iterations)
                 self.context.launch(hierarchy, *accesses, args=numbers)(body_of_threads(len(inputs)))
 
     def note(self):
-        return self.recorded.explain().splitlines()[-1].strip() if self.on_gpu else ""
+        return self.recorded[self.lengths[0]].explain().splitlines()[-1].strip()
 
 
 class Replay(StfRunner):
@@ -169,7 +177,7 @@ class Replay(StfRunner):
         def period(base, iterations):
             submit(first, last, base, iterations)
 
-        self.launch_period = period
+        self.launch_periods = lambda periods, base, iterations: period(base, iterations)
 
 
 class AutoReplay(StfRunner):
@@ -204,7 +212,7 @@ def body_of_threads(inputs: int) -> Any:
 def body(inputs: int) -> Any:
     """Return the body of a loop with so many inputs: `parallel_for` gives each array to a parameter of its own."""
     names = "".join(f", in{i}" for i in range(inputs))
-    text = f"def task(_, out{names}, step, column, iterations):\n    kernel(step, column, iterations, out{names})\n"
+    text = f"def task(_, out{names}, base, step, column, iterations):\n    kernel(base + step, column, iterations, out{names})\n"
     scope = {"kernel": kernel}
     exec(compile(text, f"<a task of {inputs} inputs>", "exec"), scope)
     return scope["task"]
