@@ -317,7 +317,7 @@ def test_containers_of_data_are_known_without_a_look_at_all(ctx, form, monkeypat
 
 
 def test_methods_are_known_without_a_look_at_all(ctx, lX, lY, monkeypatch):
-    """A bound method, in the closure or given, is its object and its function; what those read is compared as well."""
+    """A bound method of the closure is its object and its function; what those read is compared as well."""
 
     class Solver:
         def __init__(self, x):
@@ -328,27 +328,65 @@ def test_methods_are_known_without_a_look_at_all(ctx, lX, lY, monkeypatch):
                 increment(row[0])
 
     one, two, looks = Solver(lX), Solver(lY), []
-    submit = one.add_to
+    submit, method = one.add_to, two.add_to
 
     @stf.replay
-    def step(method, n):
+    def step(n):
         submit(n)
         method(n)
 
     whole = type(step)._call_whole
     monkeypatch.setattr(type(step), "_call_whole", lambda *rest: looks.append(1) or whole(*rest))
     for _ in range(4):
-        step(two.add_to, 2)
+        step(2)
     looks.clear()
     before, other = [x.numpy()[0] for x in (lX, lY)], ctx.logical_data(np.zeros(4))
     for _ in range(3):
-        step(two.add_to, 2)
+        step(2)
+        method = two.add_to  # another object, and the same method
     assert [x.numpy()[0] for x in (lX, lY)] == [before[0] + 6, before[1] + 6] and looks == []
     two.rows[1][0] = other
-    step(two.add_to, 2)
+    step(2)
     assert other.numpy()[0] == 1 and lY.numpy()[0] == before[1] + 7
-    step(Solver(other).add_to, 2)
+    method = Solver(other).add_to
+    step(2)
     assert other.numpy()[0] == 3 and lX.numpy()[0] == before[0] + 10
+
+
+def test_nothing_in_the_place_of_what_was_dropped(ctx, lX):
+    """An object that is gone is no None; a list of a class of its own is more than its items."""
+
+    class Items(list):
+        scale = 1.0
+
+    @stf.replay
+    def step(given):
+        scale = (1.0 if given["hook"] is None else 100.0) * getattr(given["x"], "scale", 1.0)
+        for x in given["x"]:
+            ctx.task(x.rw())(lambda a: a + scale)
+
+    @stf.replay
+    def by_hook(x, hook):
+        ctx.task(x.rw())(lambda a, k=1.0 if hook is None else 100.0: a + k)
+
+    def hook():
+        pass
+
+    for _ in range(4):
+        step({"hook": hook, "x": [lX]})
+        by_hook(lX, hook)
+    before = lX.numpy()[0]
+    del hook
+    gc.collect()
+    step({"hook": None, "x": [lX]})
+    by_hook(lX, None)
+    assert lX.numpy()[0] == before + 2
+    items = Items([lX])
+    for _ in range(4):
+        step({"hook": None, "x": items})
+    items.scale = 10.0
+    step({"hook": None, "x": items})
+    assert lX.numpy()[0] == before + 16
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -457,3 +457,22 @@ def test_a_launch_that_the_driver_refuses_is_named(run):
             ), caught.value.__notes__
 
     run(body)
+
+
+def test_what_kernels_print_is_shown_when_the_host_has_waited(run):
+    def body():
+        from stf._backends.kernels import printing
+
+        with stf.context(devices="cuda:0") as ctx:
+            x = ctx.logical_data(np.zeros(4))
+            for prints in False, True:
+                printing[0] = prints
+                ctx.fill(x, 1.0)
+                ctx.synchronize()
+                before = fakecuda.calls("cuStreamSynchronize")
+                ctx.synchronize()  # all is done
+                assert fakecuda.calls("cuStreamSynchronize") == before + prints
+            printing[0] = False
+        assert fakecuda.leaks() == {}
+
+    run(body)

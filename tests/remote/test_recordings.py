@@ -293,6 +293,30 @@ def test_a_launch_waits_for_no_thread_of_this_process(ctx: stf.Context) -> None:
     assert waited_s < 10
 
 
+def test_a_launch_has_new_data_on_workers(ctx: stf.Context) -> None:
+    """Data that a replayed function makes, while its user holds the last ones; and others that nobody has used."""
+    x, y = ctx.logical_data(np.ones(4)), ctx.logical_data_zeros(4)
+
+    @stf.replay
+    def step(x: Any, y: Any) -> Any:
+        made = ctx.logical_data_empty(4)
+        ctx.fill(made, 1.0)
+        axpy.on(1)(1.0, made, y)
+        axpy.on(0)(1.0, x, made)
+        return made
+
+    last = None
+    for _ in range(6):
+        last = step(x, y)
+    assert y.numpy().tolist() == [6.0] * 4 and last.numpy().tolist() == [2.0] * 4
+    graph, fresh = ctx.task_graph(), ctx.logical_data_empty(4)
+    with graph:
+        ctx.fill(y, 3.0)
+        scale.on(1)(y)
+    graph.launch({y: fresh})
+    assert fresh.numpy().tolist() == [6.0] * 4
+
+
 def test_a_recording_in_a_recording(ctx: stf.Context) -> None:
     X = [np.arange(4.0), np.ones(4), np.zeros(4)]
     data = [ctx.logical_data(each.copy()) for each in X]

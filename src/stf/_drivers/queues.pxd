@@ -2,7 +2,7 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
-from stf._support.context_variables cimport may_have_variables
+from stf._support.context_variables cimport has_own_state
 from stf._support.library_threads cimport library_threads
 from stf._support.sync cimport Gate, PyThread_get_thread_ident
 
@@ -39,7 +39,9 @@ cdef class Worker:
     cdef object baton
     cdef unsigned long ident
     cdef QueueDriver driver  # that it works for; None: in the reserve, or it goes when its baton is released
-    cdef bint is_new  # as a new thread is: no body has left context variables on it
+    cdef bint is_new  # as a new thread is: no body has left anything on it
+    cdef object kind  # what threads have that are started like it
+    cdef object native  # the number that the system knows the thread by; None before it runs
     cdef int limit  # threads that libraries have on it; 0: it was never said
     cdef Py_ssize_t modules  # how many were loaded when it last limited the threads of libraries
     cdef Worker next_worker
@@ -66,7 +68,7 @@ cdef class Reserve:
     cdef Worker first
     cdef readonly int count
     cdef int most
-    cdef Worker take(self, int limit)
+    cdef Worker take(self, int limit, object kind)
     cdef bint keep(self, Worker worker) except -1
 
 cdef class QueueDriver(Driver):
@@ -103,6 +105,7 @@ cdef class QueueDriver(Driver):
     cdef int put_first(self, Stream stream) except -1
     cdef int offer(self, Stream stream) except -1
     cdef bint hire(self)
+    cdef Worker take_from_reserve(self)
     cdef int work(self, Worker worker) except -1
     cdef int dismiss(self, Worker worker) except -1
     cdef int limit_libraries(self, Worker worker, int turn) except -1

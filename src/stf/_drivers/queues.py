@@ -58,13 +58,24 @@ class Worker:
         self.ident = self.modules = self.limit = 0
         self.driver = driver
         self.is_new = True
+        self.kind = kind_of_thread()
+        self.native = None
         self.next_worker = self.next_idle = None
+
+
+def kind_of_thread(thread=0):
+    """Return what a thread has from the one that starts it: the size of its stack, and the cores of that one."""
+    stack = _thread.stack_size()  # which sets it, too: to the system's
+    if stack:
+        _thread.stack_size(stack)
+    return stack, os.sched_getaffinity(thread) if hasattr(os, "sched_getaffinity") else None
 
 
 def serve(me):
     """Work for one driver after the other, until nobody wants the thread any more."""
     worker: Worker = me
     worker.ident = PyThread_get_thread_ident()
+    worker.native = _thread.get_native_id()
     driver = worker.driver
     while driver is not None:
         driver.work(worker)
@@ -76,8 +87,8 @@ def serve(me):
 class Reserve:
     """Workers of drivers that were closed, for the next one: a thread costs more to start than to wake.
 
-    So short contexts cost less. One on whose thread a body has left context variables is not kept: the next one would
-    see them. `most` is how many are kept.
+    So short contexts cost less. One on whose thread a body has left something is not kept: the next one would see that.
+    Nor is one taken where a new thread would have another stack, or other cores. `most` is how many are kept.
     """
 
     def __init__(self, most):
@@ -86,17 +97,22 @@ class Reserve:
         self.clear()
 
     def clear(self):
-        """Know none: in the child of a fork they do not exist."""
+        """Know none."""
         self.first = None
         self.count = 0
 
-    def take(self, limit):
-        """Return a worker, or None; libraries have `limit` threads on it, or as many as they like."""
+    def forked(self):
+        """In the child of a fork they do not exist, nor does who is inside."""
+        self.gate = Gate()
+        self.clear()
+
+    def take(self, limit, kind):
+        """Return a worker of a kind, or None; libraries have `limit` threads on it, or as many as they like."""
         before: Worker = None
         self.gate.enter()
         try:
             worker = self.first
-            while worker is not None and worker.limit != limit and worker.limit:
+            while worker is not None and ((worker.limit != limit and worker.limit) or worker.kind != kind):
                 before, worker = worker, worker.next_idle
             if worker is not None:
                 if before is None:
@@ -138,7 +154,7 @@ class Reserve:
 
 reserve = Reserve(os.cpu_count() or 1)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=reserve.let_go, after_in_child=reserve.clear)
+    os.register_at_fork(before=reserve.let_go, after_in_child=reserve.forked)
 
 
 class Stream(Waiter):
@@ -536,7 +552,7 @@ class QueueDriver(Driver):
     def hire(self):
         """Start a worker; False if there is no memory for one: then who waits tries again."""
         try:
-            worker: Worker = cython.cast(Reserve, reserve).take(self.library_threads) if self.has_reserve else None
+            worker: Worker = self.take_from_reserve() if self.has_reserve else None
             if worker is not None:
                 worker.driver = self
                 worker.modules = 0
@@ -552,6 +568,17 @@ class QueueDriver(Driver):
         self.staff = worker
         self.workers += 1
         return True
+
+    def take_from_reserve(self):
+        """Return a worker as a new one would be, or None."""
+        pool = cython.cast(Reserve, reserve)
+        if pool.first is None:
+            return None
+        worker = pool.take(self.library_threads, kind_of_thread())
+        if worker is not None and kind_of_thread(worker.native) != worker.kind:  # a body has changed that
+            worker.baton.release()
+            return None
+        return worker
 
     def hire_again(self):
         """Start the worker that could not be started when there was work for it."""
@@ -603,7 +630,7 @@ class QueueDriver(Driver):
         runs: cython.bint = False
         while True:
             turn: cython.int = 0  # 1: the first worker that runs, -1: the last one stops
-            worker.is_new = not may_have_variables()
+            worker.is_new = not has_own_state()
             self.gate.enter()
             try:
                 if stream is not None:

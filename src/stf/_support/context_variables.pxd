@@ -11,13 +11,14 @@ cdef extern from *:
         }
         return variables;
     }
-    /* Whether this thread may have context variables: quicker to know. */
-    static int stf_has_context(void) {
-        return PyThreadState_Get()->context != NULL;
+    /* Whether this thread may have context variables, values of its own, or a trace: quicker to know. */
+    static int stf_has_own(void) {
+        PyThreadState *state = PyThreadState_Get();
+        return state->context != NULL || state->dict != NULL || state->c_tracefunc != NULL || state->c_profilefunc != NULL;
     }
     """
     object stf_variables()
-    bint stf_has_context()
+    bint stf_has_own()
 
 cpdef object variables_here()
-cpdef bint may_have_variables()
+cpdef bint has_own_state()

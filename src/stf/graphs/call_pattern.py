@@ -14,7 +14,7 @@ from stf import config
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError
 from stf.graphs.returned_data import given, hold, in_use
 from stf.tasks.placing import wanted
-from stf.values.containers import is_container
+from stf.values.containers import is_container, is_plain_container
 from stf.values.params import is_of_parameters
 
 settings: dict = config.__dict__
@@ -92,8 +92,9 @@ class CallEntry:
 class CallPattern:
     """What the positional arguments of a call must be, and what its function closes over.
 
-    That is data, or lists of data; their context; numbers that are parameters; and other values: the same objects, or
-    equal numbers and strings.
+    That is data, or lists, tuples and dicts of data and of values that cannot change, in one another; their context;
+    numbers that are parameters; and other values: the same objects, or equal numbers and strings. A closure has methods
+    of the same object, too.
     """
 
     def __init__(self, entry, context, values, numbers, cells):
@@ -223,7 +224,7 @@ def is_like(value, kind, known):
     if kind == NESTED:
         return is_like_container(value, known[0], known[1], known[2])
     if kind == WEAK:
-        return known() is value
+        return value is not None and known() is value
     if kind == METHOD:  # a new object each time it is read
         return type(value) is METHODS and value.__self__ is known[0]() and value.__func__ is known[1]
     return value is known or (kind == EQUAL and is_same(value, known))
@@ -265,6 +266,8 @@ def pattern_of(value, depth=0):
     if isinstance(value, DataHandle):
         return DATA, value.core
     if isinstance(value, (list, tuple)):
+        if not is_plain_container(value):
+            return None  # it may have attributes
         if all([isinstance(part, DataHandle) for part in value]):
             return SEVERAL, (type(value), [part.core for part in value])
         return (OBJECT, value) if is_unchanging(value) else pattern_of_items(value, None, depth)
@@ -276,6 +279,8 @@ def pattern_of(value, depth=0):
         return EQUAL, value
     if isinstance(value, FIXED):
         return OBJECT, value
+    if depth:
+        return None  # a pattern leads from what it knows to what that reads, and would keep it alive
     if type(value) is METHODS:
         kind, known = pattern_by_identity(value.__self__)
         return (METHOD, (known, value.__func__)) if kind == WEAK else None
@@ -337,5 +342,7 @@ def marks_of(context, parameters, arguments, given, params):
 
 
 def mark_of(context, value):
-    """Return the pattern of an argument, which may be the context."""
-    return (CONTEXT, None) if value is context else pattern_of(value)
+    """Return the pattern of an argument, which may be the context; none of a method, whose object would stay alive."""
+    if value is context:
+        return CONTEXT, None
+    return None if type(value) is METHODS else pattern_of(value)

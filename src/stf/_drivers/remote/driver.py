@@ -344,8 +344,13 @@ class RemoteDriver(WrappingDriver):
             link.used += nbytes
             self.blocks[address] = (device, nbytes)
             if link.lost is None:
-                self.command(link, "alloc", self.remote[stream].name, address, nbytes)
+                self.command(link, "alloc", self.name_there(stream, link), address, nbytes)
         return address
+
+    def name_there(self, stream: int, link: WorkerLink) -> int:
+        """Return the name of a stream of a worker's; 0 if it is none of that: what is done then is done in turn."""
+        remote = self.remote.get(stream)
+        return remote.name if remote is not None and remote.link is link else 0
 
     def free(self, device: int, address: int, nbytes: int, stream: int) -> int:
         if address >= 0:
