@@ -142,6 +142,39 @@ def test_attributes_of_an_object_of_a_list(ctx):
         assert y.numpy().tolist() == [rate] * 3
 
 
+@pytest.mark.parametrize("way", ["argument", "closure"])
+@pytest.mark.parametrize(
+    ("pack", "get"),
+    [
+        (lambda known: [[known]], lambda held: held[0][0]),
+        (lambda known: {"a": {"b": known}}, lambda held: held["a"]["b"]),
+        (lambda known: (1, [[[known]]]), lambda held: held[1][0][0][0]),
+    ],
+)
+def test_what_is_in_containers_of_containers(ctx, pack, get, way):
+    """Attributes of objects, and what closures of functions hold, which nothing else leads to."""
+    model, box, y, z = Model(), [1.0], ctx.logical_data_zeros(3), ctx.logical_data_zeros(3)
+
+    def rate():
+        return box[0]
+
+    objects, functions = pack(model), pack(rate)
+    given = () if way == "closure" else (objects, functions)
+
+    def use(y, z, a, b):
+        put(get(a).rate, y)
+        put(get(b)(), z)
+
+    def with_closure(y, z):
+        use(y, z, objects, functions)
+
+    step = stf.replay(with_closure if way == "closure" else use)
+    for number in (1.0, 1.0, 1.0, 2.0, 2.0, 3.0, 1.0, 1.0):
+        model.rate = box[0] = number
+        step(y, z, *given)
+        assert y.numpy().tolist() == [number] * 3 and z.numpy().tolist() == [number] * 3
+
+
 def test_what_was_made_in_the_call_is_not_kept(ctx):
     class Options:
         rate = 1.0

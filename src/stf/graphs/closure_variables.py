@@ -97,7 +97,7 @@ def is_function(value: Any) -> bool:
     return next(iter(functions_in([value])), None) is not None
 
 
-def functions_in(value: Any, depth: int = 3) -> Iterator[Any]:
+def functions_in(value: Any, depth: int = 5) -> Iterator[Any]:
     """The functions in Python that a function calls or a container holds, directly or in containers in it."""
     if isinstance(value, functools.partial):
         yield value.func

@@ -301,7 +301,10 @@ class Reached:
         if has_attributes(value) and not isinstance(value, FUNCTIONS):
             self._objects.append((name, around, base, attributes))
         elif type(value) in (list, tuple, dict):  # which items these are is compared with the container
-            items = list(itertools.islice(value.values() if type(value) is dict else value, MOST_ITEMS))
+            items = list(itertools.islice(leaves_of(value), MOST_ITEMS))
+            for item in items:
+                if isinstance(item, FUNCTIONS):
+                    self._follow(f"an item of {name}.", item, {}, is_body, True)
             self._objects += [(f"an item of {name}", None, item, ()) for item in items if has_attributes(item)]
         return None
 
@@ -324,6 +327,15 @@ class Reached:
             self._found[mark] = Variable(
                 name, path, True
             )  # else it is made anew at each reading: nothing is known of it
+
+
+def leaves_of(container: Any, depth: int = 3) -> Iterator[Any]:
+    """Yield the items of a list, a tuple or a dict, and those of such items: so many in one another."""
+    for item in container.values() if type(container) is dict else container:
+        if depth and type(item) in (list, tuple, dict):
+            yield from leaves_of(item, depth - 1)
+        else:
+            yield item
 
 
 def mark_of_path(around: Any, base: Any, attributes: tuple[str, ...]) -> tuple[Any, ...]:
