@@ -353,6 +353,22 @@ def test_methods_are_known_without_a_look_at_all(ctx, lX, lY, monkeypatch):
     assert other.numpy()[0] == 3 and lX.numpy()[0] == before[0] + 10
 
 
+@pytest.mark.parametrize(
+    "pack", [lambda kind: kind, lambda kind: [kind], lambda kind: {"a": (kind,)}, lambda kind: {kind: 1}]
+)
+def test_types_of_numpys_are_arguments_like_others(ctx, pack):
+    x, seen = ctx.logical_data(np.zeros(2)), []
+
+    @stf.replay
+    def step(x, given):
+        seen.append(given)
+        ctx.task(x.rw())(lambda a, k=1.0 if "32" in str(given) else 10.0: a + k)
+
+    for kind in (np.float32, np.float32, np.float32, np.float64, np.float64, np.float64, np.float32):
+        step(x, pack(kind))
+    assert x.numpy().tolist() == [34.0] * 2 and len(seen) == 4
+
+
 def test_nothing_in_the_place_of_what_was_dropped(ctx, lX):
     """An object that is gone is no None; a list of a class of its own is more than its items."""
 

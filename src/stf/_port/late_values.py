@@ -43,7 +43,8 @@ def is_fixed(value):
 
 def is_scalar(value):
     """Return whether a value is a scalar of NumPy's, of which nothing can be assigned."""
-    return hasattr(value, "dtype") and hasattr(value, "tobytes") and not hasattr(value, "__setitem__")
+    has_methods = hasattr(value, "dtype") and hasattr(value, "tobytes") and not hasattr(value, "__setitem__")
+    return has_methods and not isinstance(value, type)  # the class of such scalars has them, too
 
 
 def are_same(values, others):

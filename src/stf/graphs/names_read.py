@@ -300,13 +300,17 @@ class Reached:
             self._changed.add(mark_of_path(around, base, attributes))
         if has_attributes(value) and not isinstance(value, FUNCTIONS):
             self._objects.append((name, around, base, attributes))
-        elif type(value) in (list, tuple, dict):  # which items these are is compared with the container
-            items = list(itertools.islice(leaves_of(value), MOST_ITEMS))
-            for item in items:
-                if isinstance(item, FUNCTIONS):
-                    self._follow(f"an item of {name}.", item, {}, is_body, True)
-            self._objects += [(f"an item of {name}", None, item, ()) for item in items if has_attributes(item)]
+        elif type(value) in (list, tuple, dict):
+            self._look_into(name, value, is_body)
         return None
+
+    def _look_into(self, name: str, container: Any, is_body: bool) -> None:
+        """Look at the objects and functions in a container; which items these are is compared with it."""
+        for item in itertools.islice(leaves_of(container), MOST_ITEMS):
+            if isinstance(item, FUNCTIONS):
+                self._follow(f"an item of {name}.", item, {}, is_body, True)
+            if has_attributes(item):
+                self._objects.append((f"an item of {name}", None, item, ()))
 
     def _note_world(self, value: Any, read: Read, is_body: bool) -> None:
         """See whether a value is what makes each call another one."""
