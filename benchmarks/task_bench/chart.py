@@ -29,7 +29,7 @@ STYLE = {
 }
 
 
-def draw(curves: list[Curve], lanes: int, path: pathlib.Path) -> None:
+def draw(curves: list[Curve], cores: int, path: pathlib.Path) -> None:
     """Write the picture; the curves are those of `stencil_1d`, or of the first pattern."""
     patterns = list(dict.fromkeys(curve.pattern for curve in curves))
     shown = "stencil_1d" if "stencil_1d" in patterns else patterns[0]
@@ -38,7 +38,7 @@ def draw(curves: list[Curve], lanes: int, path: pathlib.Path) -> None:
         figure = Figure(figsize=(10.4, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1.0))
         draw_curves(left, [curve for curve in curves if curve.pattern == shown], colors)
-        left.set_title(f"{shown}, {lanes} at once", loc="left", fontsize=10, fontweight="bold")
+        left.set_title(f"{shown}, {cores} core{'s' * (cores > 1)}", loc="left", fontsize=10, fontweight="bold")
         draw_metg(right, curves, patterns, colors)
         right.set_title("METG(50 %) by pattern", loc="left", fontsize=10, fontweight="bold")
         for axes in (left, right):

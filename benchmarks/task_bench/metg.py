@@ -19,7 +19,8 @@ from kernel import must_be
 __all__ = ["HALF", "Curve", "Point", "measure"]
 
 HALF = 0.5
-LONGEST_US, SHORTEST_US, BEGIN_US = 64_000.0, 0.25, 256.0  # of a body
+LONGEST_US, SHORTEST_US, BEGIN_US = 64_000.0, 0.25, 256.0  # of a body, over the cores
+LONGEST_S = 2.0  # of a run
 
 
 @dataclasses.dataclass
@@ -29,6 +30,7 @@ class Point:
     iterations: int
     steps: int
     tasks: int
+    seconds: float
     granularity_us: float
     efficiency: float
     beside_us: float  # the CPU time of a task, without that of its kernel
@@ -63,7 +65,7 @@ class Curve:
 
 
 def measure(
-    runner: Any, peak_s: Callable[[int], float], lanes: int, budget_s: float, repeat: int, floor: float = 0.25
+    runner: Any, peak_s: Callable[[int], float], cores: int, budget_s: float, repeat: int, floor: float = 0.25
 ) -> Curve:
     """Measure a curve: double the iterations up to an efficient size, and halve them down to less than `floor`.
 
@@ -73,30 +75,30 @@ def measure(
         What runs the graph.
     peak_s
         The seconds that so many iterations take without tasks.
-    lanes
-        The number of cores, by which wall time is multiplied.
+    cores
+        By which wall time is multiplied; a GPU is one.
     budget_s
         About how many seconds a run takes.
     repeat
         How many runs make a point.
     """
     enough = 1 << 20
-    rate = max(enough / peak_s(enough) for _ in range(3)) / lanes  # iterations a second, of one core
+    rate = max(enough / peak_s(enough) for _ in range(3)) / cores  # iterations a second, of one core
     check(runner, 16)
     body_us = BEGIN_US
-    points = [point(runner, peak_s, lanes, budget_s, repeat, rate, body_us)]
-    while points[-1].efficiency < HALF and body_us < LONGEST_US:
+    points = [point(runner, peak_s, cores, budget_s, repeat, rate, body_us)]
+    while points[-1].efficiency < HALF and body_us < LONGEST_US and points[-1].seconds < LONGEST_S:
         body_us *= 2
-        points.append(point(runner, peak_s, lanes, budget_s, repeat, rate, body_us))
+        points.append(point(runner, peak_s, cores, budget_s, repeat, rate, body_us))
     body_us = BEGIN_US
     while min(each.efficiency for each in points) >= floor and body_us > SHORTEST_US:
         body_us /= 2
-        points.append(point(runner, peak_s, lanes, budget_s, repeat, rate, body_us))
+        points.append(point(runner, peak_s, cores, budget_s, repeat, rate, body_us))
     points.sort(key=lambda each: each.iterations)
     return Curve(runner.graph.pattern, runner.name, runner.kind, points, runner.note())
 
 
-def point(runner, peak_s, lanes, budget_s, repeat, rate, body_us) -> Point:
+def point(runner, peak_s, cores, budget_s, repeat, rate, body_us) -> Point:
     """Measure one size: bodies of about so many microseconds."""
     graph = runner.graph
     iterations = max(round(body_us * 1e-6 * rate), 1)
@@ -113,9 +115,9 @@ def point(runner, peak_s, lanes, budget_s, repeat, rate, body_us) -> Point:
         ratios.append(peak_s(tasks * iterations) / seconds)
         beside.append(2 * between - before - time.process_time())
     must_be(graph, steps, iterations, runner.rows(), runner.name)
-    granularity = statistics.median(times) * lanes / tasks * 1e6
+    granularity = statistics.median(times) * cores / tasks * 1e6
     cost = statistics.median(beside) / tasks * 1e6 if runner.is_here else math.nan
-    return Point(iterations, steps, tasks, granularity, statistics.median(ratios), cost)
+    return Point(iterations, steps, tasks, statistics.median(times), granularity, statistics.median(ratios), cost)
 
 
 def timed(runner: Any, steps: int, iterations: int) -> float:

@@ -26,6 +26,7 @@ from kernel import CORES, cpu_peak_s
 from metg import Curve, Point, check, measure
 from patterns import PATTERNS, Graph
 from runners import Missing, Runner
+from runners.cuda_streams import Streams
 from runners.dask_runners import DaskDelayed, DaskDistributed
 from runners.futures import Futures
 from runners.joblib_threads import Joblib
@@ -41,6 +42,7 @@ RUNNERS: tuple[type[Runner], ...] = (
     Replay,
     AutoReplay,
     PersistentGraph,
+    Streams,
     Futures,
     Joblib,
     DaskDelayed,
@@ -53,23 +55,23 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     if options.read is not None:
         return report(*read_json(options.read), options.plot)
-    lanes, peak_s = CORES, cpu_peak_s
+    cores, peak_s = CORES, cpu_peak_s
     if options.devices != "cpu":
         from gpu_peak import gpu_peak_s
 
-        lanes, peak_s = options.width, gpu_peak_s(options.width)
-    show_machine(options, lanes)
+        cores, peak_s = 1, gpu_peak_s(options.width)
+    show_machine(options, cores)
     if options.check:
         return check_all(options)
-    curves, missing = run_all(options, lanes, peak_s)
+    curves, missing = run_all(options, cores, peak_s)
     if options.json is not None:
-        write_json(options.json, options, lanes, curves)
+        write_json(options.json, options, cores, curves)
     for name, why in missing.items():
         print(f"left out: {name}: {why}")
-    return report(curves, lanes, options.plot)
+    return report(curves, cores, options.plot)
 
 
-def report(curves: list[Curve], lanes: int, plot: pathlib.Path | None) -> int:
+def report(curves: list[Curve], cores: int, plot: pathlib.Path | None) -> int:
     """Print the tables, and draw the picture."""
     print_table("METG(50 %), us", curves, [curve.metg_us for curve in curves])
     print_table("CPU time of a task beside its kernel, us", curves, [curve.beside_us for curve in curves])
@@ -80,13 +82,13 @@ def report(curves: list[Curve], lanes: int, plot: pathlib.Path | None) -> int:
     if plot is not None:
         from chart import draw
 
-        draw(curves, lanes, plot)
+        draw(curves, cores, plot)
         print(f"picture: {plot}")
     return 0
 
 
 def run_all(
-    options: argparse.Namespace, lanes: int, peak_s: Callable[[int], float]
+    options: argparse.Namespace, cores: int, peak_s: Callable[[int], float]
 ) -> tuple[list[Curve], dict[str, str]]:
     """Measure each runner on each pattern; return the curves, and why runners are left out."""
     curves: list[Curve] = []
@@ -100,7 +102,7 @@ def run_all(
                 missing[made.name] = str(error)
                 continue
             try:
-                curves.append(measure(runner, peak_s, lanes, options.budget_s, options.repeat))
+                curves.append(measure(runner, peak_s, cores, options.budget_s, options.repeat))
             finally:
                 runner.close()
             show_curve(curves[-1])
@@ -130,10 +132,10 @@ def chosen(options: argparse.Namespace) -> list[type[Runner]]:
     return [made for made in RUNNERS if not options.runners or any(word in made.name for word in options.runners)]
 
 
-def show_machine(options: argparse.Namespace, lanes: int) -> None:
+def show_machine(options: argparse.Namespace, cores: int) -> None:
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"stf {stf.__version__}, {platform.python_implementation()} {platform.python_version()}, {CORES} cores{load}")
-    print(f"width {options.width}, {lanes} at once, on {options.devices}\n")
+    print(f"width {options.width}, on {options.devices}, which counts as {cores} core{'s' * (cores > 1)}\n")
 
 
 def show_curve(curve: Curve) -> None:
@@ -161,22 +163,22 @@ def describe(us: float) -> str:
     return f"{us:.0f}" if us >= 100 else f"{us:.1f}"
 
 
-def write_json(path: pathlib.Path, options: argparse.Namespace, lanes: int, curves: list[Curve]) -> None:
+def write_json(path: pathlib.Path, options: argparse.Namespace, cores: int, curves: list[Curve]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [dataclasses.asdict(curve) | {"metg_us": curve.metg_us, "beside_us": curve.beside_us} for curve in curves]
-    machine = {"cores": CORES, "lanes": lanes, "width": options.width, "devices": options.devices}
+    machine = {"cores": cores, "width": options.width, "devices": options.devices}
     path.write_text(json.dumps(machine | {"numpy": numpy.__version__, "curves": rows}, indent=1))
 
 
 def read_json(path: pathlib.Path) -> tuple[list[Curve], int]:
-    """Return the curves of an earlier run, and how many tasks ran at once."""
+    """Return the curves of an earlier run, and as how many cores its devices counted."""
     told = json.loads(path.read_text())
     known = [field.name for field in dataclasses.fields(Curve)]
     curves = []
     for row in told["curves"]:
         points = [Point(**point) for point in row["points"]]
         curves.append(Curve(**{name: row[name] for name in known} | {"points": points}))
-    return curves, told["lanes"]
+    return curves, told["cores"]
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -184,7 +186,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--patterns", nargs="*", default=list(PATTERNS), choices=PATTERNS, help="only these")
     add("--runners", nargs="*", default=[], help="only runners with one of these words in their names")
-    add("--width", type=int, help="columns (default: 4 for each core, 64 on a GPU)")
+    add("--width", type=int, help="columns (default: 4 for each core, 16 on a GPU)")
     add("--devices", default="cpu", help="of stf's contexts: cpu, or cuda:0 (default: cpu)")
     add("--budget-s", type=float, help="seconds of a run (default: 0.1; 0.03 with --quick)")
     add("--repeat", type=int, help="runs of a point (default: 5; 3 with --quick)")
@@ -194,7 +196,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--plot", type=pathlib.Path, help="write the picture here (PNG)")
     add("--read", type=pathlib.Path, help="measure nothing: show the curves of this file, of an earlier --json")
     options = parser.parse_args(arguments)
-    options.width = options.width or (4 * CORES if options.devices == "cpu" else 64)
+    options.width = options.width or (4 * CORES if options.devices == "cpu" else 16)
     options.budget_s = options.budget_s or (0.03 if options.quick else 0.1)
     options.repeat = options.repeat or (3 if options.quick else 5)
     return options

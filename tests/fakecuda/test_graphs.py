@@ -40,6 +40,24 @@ def test_parameters_renew_the_nodes_that_take_them_and_no_others(run):
             assert g._recording.graph.graph is not None
 
 
+def test_independent_tasks_are_independent_nodes(run):
+    """A graph has lanes for all of them: the lanes of a device, which are few, would order some."""
+
+    @run
+    def body():
+        chains = 64
+        with stf.context(devices="cuda:0") as ctx:
+            data = [ctx.logical_data(np.zeros(4)) for _ in range(2 * chains)]
+            g = ctx.task_graph()
+            with g:
+                for _ in range(3):
+                    for x, y in zip(data[:chains], data[chains:], strict=True):
+                        ctx.launch_kernel(axpy, (1, 1), 1.0, x.read(), y.rw(), 4)
+            edges = ctypes.c_size_t()
+            found = driver.cuGraphGetEdges_v2(ctypes.c_void_p(g.handle), None, None, None, ctypes.byref(edges))
+            assert (found, edges.value) == (0, 2 * chains)
+
+
 def test_kernels_of_bodies_are_nodes_of_the_graph_around(run):
     """A few, each after the one before; CUDA makes an executable of its own of each child."""
 

@@ -2,7 +2,8 @@
 
 What is captured as a whole is played on a backend of its own, whose first lane comes after the captured stream, and
 which the captured stream comes after in the end. So the rules of lanes hold there as everywhere. That backend is closed
-when the graph is there.
+when the graph is there. It may have more lanes than a device has: nodes of a graph share no queues of the hardware, and
+a lane too few would order nodes that are independent.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from stf._backends.lanes import Lane, LanePort
 from stf._port.captures import Captures
 from stf._port.events import EventSet
 from stf.errors import CaptureError
+
+WIDTH = 128  # lanes of a device in a graph, about its multiprocessors
 
 
 class StreamCaptures(Captures):
@@ -68,7 +71,7 @@ class StreamCaptures(Captures):
     def fill(self, place, capture, play, staged):
         """Give a captured stream what ``play(port)`` puts on lanes that come after it; return what it ends as."""
         try:
-            inner: LanePort = self.make_port(self.driver, self.port.width, self.devices)
+            inner: LanePort = self.make_port(self.driver, WIDTH, self.devices)
             try:
                 inner.callers.start_after(place, capture.pointer, True, staged)
                 slot = play(inner)
