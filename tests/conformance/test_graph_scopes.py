@@ -36,6 +36,30 @@ def test_a_graph_scope_runs_once_at_its_end(ctx, lX, lY):
     assert lX.numpy().tolist() == [0, 2, 4, 6]
 
 
+def test_a_context_launches_what_it_gathered_when_that_is_much(ctx_factory, monkeypatch):
+    """So the memory of a long program is bounded; what is one graph by the user's word stays one."""
+    monkeypatch.setattr(graph_scope, "MOST", 20)
+    launched, close = [], graph_scope.GatheringScope._close_and_launch
+
+    def noted(self, waiting):
+        launched.append(close(self, waiting))
+        return launched[-1]
+
+    monkeypatch.setattr(graph_scope.GatheringScope, "_close_and_launch", noted)
+    with ctx_factory(use_graph=True) as ctx:
+        lX = ctx.logical_data(np.zeros(3))
+        for _ in range(50):
+            increment(lX)
+        assert len(launched) == 2
+        lX.numpy()
+        before = len(launched)
+        with ctx.graph_scope():
+            for _ in range(50):
+                increment(lX)
+            assert len(launched) == before
+        assert lX.numpy().tolist() == [100] * 3
+
+
 def test_a_graph_scope_that_raises_does_nothing(ctx, lX, lY):
     with pytest.raises(ValueError, match="mine"), ctx.graph_scope():
         add(lX, lY)

@@ -3,6 +3,7 @@ from stf._engine.access cimport Data
 from stf._engine.task cimport TaskCore
 from stf._engine.versions cimport Outcome, Version
 from stf._port.port cimport Port
+from stf._port.recording_port cimport RecordingPort
 from stf._port.replicas cimport Replica
 from stf._support.sync cimport PyThread_get_thread_ident
 
@@ -29,5 +30,7 @@ cdef class Gathering:
     cdef public unsigned long launcher
     cdef public bint is_abandoned
     cdef public Py_ssize_t dropped
+    cdef readonly int most
     cdef public object last_dropped
+    cpdef bint is_full(self)
     cdef bint takes(self, TaskCore task, Scope scope, list dropped, list deferred) except -1

@@ -90,14 +90,21 @@ class Gathering:
         How much of what users dropped was looked at.
     last_dropped : object
         The last of that.
+    most : int
+        How many operations become one graph.
     """
 
-    def __init__(self, thread, implicit):
+    def __init__(self, thread, implicit, most):
         self.scope = self.last_dropped = None
         self.thread = thread
         self.implicit = implicit
         self.launcher = self.dropped = 0
         self.is_abandoned = False
+        self.most = most
+
+    def is_full(self):
+        """Return whether it launches what it has before it takes more."""
+        return self.scope is not None and cython.cast(RecordingPort, self.scope.port).program.count >= self.most
 
     def takes(self, task: TaskCore, scope, dropped, deferred):
         """Return whether a task becomes a part of what is gathered, and nothing else is to be thought of.
@@ -113,4 +120,4 @@ class Gathering:
         count: cython.Py_ssize_t = len(dropped)
         if count != self.dropped or (count and dropped[count - 1] is not self.last_dropped):
             return False
-        return not task.engine.places[task.where].is_callers_stream
+        return not (self.is_full() or task.engine.places[task.where].is_callers_stream)

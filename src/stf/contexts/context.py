@@ -64,7 +64,7 @@ def context(
     Parameters
     ----------
     use_graph : bool
-        Gather tasks and launch them as graphs, whenever something waits for their results.
+        Gather tasks and launch them as graphs, whenever something waits for their results, or there are thousands.
     devices : str, sequence of int, `stf.remote`, or None
         ``"cpu"`` (one device that works in host memory), ``"cpu:4"`` (four emulated devices with memories of their
         own), ``"sim:8xH200"`` (simulated devices: bodies are counted, not run; see `stf.plan`), ``"ray:8"`` (eight

@@ -21,6 +21,8 @@ from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore
 
 CLOSES = 120  # calls that it may take, of which some begin a task
+MOST = 8192  # operations that a context launches as one graph; each takes about 1 KB until then
+NO_BOUND = (1 << 31) - 1  # of what is one graph by the user's word
 TRIES = 8  # to let dropped tiles go, while other threads gather
 log = logging.getLogger("stf")
 
@@ -43,7 +45,7 @@ class GatheringScope(Gathering):
     def __init__(
         self, context: ContextCore, implicit: bool, description: str, around: GatheringScope | None = None
     ) -> None:
-        super().__init__(0 if implicit else threading.get_ident(), implicit)
+        super().__init__(0 if implicit else threading.get_ident(), implicit, MOST if implicit else NO_BOUND)
         self._context = weakref.ref(context)  # which keeps the engine, and so this
         self.engine = context.engine
         self.description = description
@@ -90,6 +92,9 @@ class GatheringScope(Gathering):
                 break
             self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
         self._let_launch()
+        if self.is_full() and self.has(engine.scope) and recordings.last_open(engine) is None:
+            self.flush()
+            self._let_launch()
         own = self.implicit and (task.kind == "graph" or engine.places[task.where].is_callers_stream)
         if own or task.blocks_caller or task.kind == "wait":
             if self.has(engine.scope):
