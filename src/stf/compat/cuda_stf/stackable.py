@@ -8,12 +8,13 @@ what it has, and is no graph that `pop_prologue_shared` could give.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import stf
 from stf.compat.cuda_stf.contexts import ContextBase
 from stf.compat.cuda_stf.data import cond, stackable_logical_data
-from stf.compat.cuda_stf.driver_graphs import DriverGraphs, Launchable
+from stf.compat.cuda_stf.driver_graphs import Launchable
 from stf.compat.cuda_stf.errors import NegativeCountError, NotHereError
 from stf.compat.cuda_stf.tasks import TaskBase, must_be_of, stackable_task
 
@@ -29,15 +30,15 @@ class stackable_context(ContextBase):
         self._graphs = 0  # LaunchableGraph objects that were not reset
         self._own(stf.context())
 
-    def graph_scope(self) -> GraphScope:
+    def graph_scope(self) -> Scope:
         """Return a with-block whose tasks are one graph, launched once, at its end."""
-        return GraphScope(self)
+        return Scope(self, lambda: self._open_inner("graph_scope").graph_scope())
 
     def while_loop(self) -> WhileLoop:
         """Return a with-block whose tasks run until what it says by ``continue_while`` does not hold."""
-        return WhileLoop(self)
+        return WhileLoop(self, lambda: self._open_inner("while_loop").while_loop())
 
-    def repeat(self, count: int) -> RepeatScope:
+    def repeat(self, count: int) -> Scope:
         """Return a with-block whose tasks run `count` times.
 
         Raises
@@ -47,19 +48,20 @@ class stackable_context(ContextBase):
         """
         if isinstance(count, int) and count < 0:
             raise NegativeCountError(f"a number of times is not negative, got {count}")
-        return RepeatScope(self, count)
+        made = self._open_inner("repeat").repeat(count)
+        return Scope(self, lambda: made)
 
     def launchable_graph_scope(self) -> LaunchableGraphScope:
         """Return a with-block that records tasks, and launches them as often as it is told to."""
-        return LaunchableGraphScope(self)
+        return LaunchableGraphScope(self, lambda: self._open_inner("launchable_graph_scope").task_graph())
 
     def push(self) -> None:
         """Open a graph scope, which `pop` or `pop_prologue_shared` ends."""
         self._push(False)
 
     def _push(self, is_to_be_launched: bool) -> None:
-        self._open_inner("push")
-        scope: Any = GraphScope(self) if self._scopes else PushedScope(self, is_to_be_launched)
+        inner = self._open_inner("push")
+        scope = Scope(self, inner.graph_scope) if self._scopes else PushedScope(self, inner, is_to_be_launched)
         scope.__enter__()
 
     def pop(self) -> None:
@@ -108,14 +110,11 @@ class stackable_context(ContextBase):
 
 
 class Scope:
-    """A with-block of stf's as a scope of a context."""
+    """A with-block of stf's, made anew each time that it is entered, as a scope of a context."""
 
-    def __init__(self, ctx: stackable_context) -> None:
-        self._ctx = ctx
+    def __init__(self, ctx: stackable_context, make: Callable[[], Any]) -> None:
+        self._ctx, self._make = ctx, make
         self._block: Any = None
-
-    def _make(self) -> Any:
-        raise NotImplementedError
 
     def __enter__(self) -> Any:
         block = self._make()
@@ -130,29 +129,8 @@ class Scope:
         self._block.__exit__(kind, error, trace)
 
 
-class GraphScope(Scope):
-    """What `stackable_context.graph_scope` returns."""
-
-    def _make(self) -> Any:
-        return self._ctx._open_inner("graph_scope").graph_scope()
-
-
-class RepeatScope(Scope):
-    """What `stackable_context.repeat` returns."""
-
-    def __init__(self, ctx: stackable_context, count: int) -> None:
-        super().__init__(ctx)
-        self._made = ctx._open_inner("repeat").repeat(count)
-
-    def _make(self) -> Any:
-        return self._made
-
-
 class WhileLoop(Scope):
     """What `stackable_context.while_loop` returns."""
-
-    def _make(self) -> Any:
-        return self._ctx._open_inner("while_loop").while_loop()
 
     @property
     def cond_handle(self) -> int:
@@ -193,12 +171,9 @@ class WhileLoop(Scope):
 class PushedScope(Scope):
     """A scope of `push`, which records."""
 
-    def __init__(self, ctx: stackable_context, is_to_be_launched: bool) -> None:
-        super().__init__(ctx)
+    def __init__(self, ctx: stackable_context, inner: Any, is_to_be_launched: bool) -> None:
+        super().__init__(ctx, inner.task_graph)
         self._is_to_be_launched = is_to_be_launched
-
-    def _make(self) -> Any:
-        return self._ctx._open_inner("push").task_graph()
 
     def _take(self) -> Any:
         """Return the graph, recorded."""
@@ -233,52 +208,47 @@ class PushedScope(Scope):
 class LaunchableGraphScope(Launchable, Scope):
     """What `stackable_context.launchable_graph_scope` returns: the first launch ends the recording."""
 
-    _handles: DriverGraphs | None = None
+    _is_recorded = False
 
-    def _make(self) -> Any:
-        return self._ctx._open_inner("launchable_graph_scope").task_graph()
-
-    def _launched(self) -> DriverGraphs:
-        if self._handles is None:
+    def _launched(self) -> Any:
+        if not self._is_recorded:
             self._block.__exit__(None, None, None)
-            self._handles = DriverGraphs(self._ctx._context, self._block)
-        return self._handles
+            self._is_recorded = True
+        return self._block
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._handles is None:
-            super().__exit__(kind, error, trace)
-        else:
+        if self._is_recorded:
             self._ctx._scopes.remove(self)
+        else:
+            super().__exit__(kind, error, trace)
         self._block.close()
 
 
 class LaunchableGraph(Launchable):
     """A graph to launch again and again, until `reset`; made by `stackable_context.pop_prologue_shared`."""
 
-    _handles: DriverGraphs | None = None
+    _graph: Any = None  # of stf, until `reset`
 
     def __init__(self, ctx: stackable_context, graph: Any) -> None:
-        self._ctx = ctx
-        self._graph = graph
-        self._handles = DriverGraphs(ctx._context, graph)
+        self._ctx, self._graph = ctx, graph
         ctx._graphs += 1
 
-    def _launched(self) -> DriverGraphs:
-        if self._handles is None:
+    def _launched(self) -> Any:
+        if self._graph is None:
             raise stf.TaskStateError("LaunchableGraph has been reset; record another one")
-        return self._handles
+        return self._graph
 
     @property
     def valid(self) -> bool:
         """Whether it can be launched."""
-        return self._handles is not None and not self._ctx._is_finalized
+        return self._graph is not None and not self._ctx._is_finalized
 
     def reset(self) -> None:
         """Give the graph up; once more does nothing."""
-        handles, self._handles = self._handles, None
-        if handles is not None:
+        graph, self._graph = self._graph, None
+        if graph is not None:
             self._ctx._graphs -= 1
-            self._graph.close()
+            graph.close()
 
     def __enter__(self) -> LaunchableGraph:
         return self
@@ -287,5 +257,5 @@ class LaunchableGraph(Launchable):
         self.reset()
 
     def __del__(self) -> None:
-        if self._handles is not None:
+        if self._graph is not None:
             self._ctx._graphs -= 1

@@ -7,6 +7,14 @@ from typing import Any
 from stf.compat.cuda_stf.driver_graphs import Launchable
 from stf.compat.cuda_stf.stackable import LaunchableGraph, stackable_context
 
+NOT_LAUNCHED = {  # by state; the one that is missing is "recorded"
+    "new": "task graph has no recorded graph yet; use `with graph:` first",
+    "recording": "task graph is currently recording",
+    "failed": "task graph recording failed; create a new task_graph()",
+    "reset": "task graph has been reset; create a new task_graph()",
+    "finalized": "task graph has been finalized; create a new task_graph()",
+}
+
 
 class GuardedContext:
     """The context of a `TaskGraph`: its tasks are those of the recording."""
@@ -31,7 +39,7 @@ class GuardedContext:
         RuntimeError
             Nothing is recorded now.
         """
-        if not self._owner._recording:
+        if self._owner._state != "recording":
             raise RuntimeError(
                 "ctx.task(...) is only valid while the owning task_graph is recording: use `with graph:`"
             )
@@ -57,68 +65,56 @@ class TaskGraph(Launchable):
     def __init__(self) -> None:
         self.context = GuardedContext(self, stackable_context())
         self._raw_graph: LaunchableGraph | None = None
-        self._recording = self._record_attempted = self._failed = self._reset = self._finalized = False
-
-    def _must_be_usable(self) -> None:
-        if self._finalized:
-            raise RuntimeError("task graph has been finalized; create a new task_graph()")
-        if self._reset:
-            raise RuntimeError("task graph has been reset; create a new task_graph()")
+        self._state = "new"
 
     def __enter__(self) -> None:
-        self._must_be_usable()
-        if self._recording:
+        if self._state in ("reset", "finalized"):
+            raise RuntimeError(NOT_LAUNCHED[self._state])
+        if self._state == "recording":
             raise RuntimeError("task graph is already recording")
-        if self._record_attempted:
+        if self._state != "new":
             raise RuntimeError("task graph has already been recorded; create a new task_graph()")
-        self._record_attempted = True
+        self._state = "failed"
         self.context.raw._push(True)
-        self._recording = True
+        self._state = "recording"
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._recording = False
-        self._failed = True
+        self._state = "failed"
         if error is None:
             self._raw_graph = self.context.raw.pop_prologue_shared()
-            self._failed = False
+            self._state = "recorded"
         else:
             self.context.raw._pushed("pop").__exit__(kind, error, trace)
-
-    def _launched(self) -> LaunchableGraph:
-        self._must_be_usable()
-        if self._recording:
-            raise RuntimeError("task graph is currently recording")
-        if self._failed:
-            raise RuntimeError("task graph recording failed; create a new task_graph()")
-        if self._raw_graph is None:
-            raise RuntimeError("task graph has no recorded graph yet; use `with graph:` first")
-        return self._raw_graph
 
     @property
     def raw(self) -> LaunchableGraph:
         """The graph that was recorded."""
-        return self._launched()
+        if self._raw_graph is None or self._state != "recorded":
+            raise RuntimeError(NOT_LAUNCHED[self._state])
+        return self._raw_graph
+
+    def _launched(self) -> Any:
+        return self.raw._launched()
 
     def reset(self) -> None:
         """Give the graph up; without one, and once more, this does nothing."""
-        if self._recording:
+        if self._state == "recording":
             raise RuntimeError("cannot reset a task graph while recording")
-        if self._finalized or self._reset or self._raw_graph is None:
-            return
-        self._raw_graph.reset()
-        self._reset = True
+        if self._state == "recorded":
+            self.raw.reset()
+            self._state = "reset"
 
     def finalize(self) -> None:
         """Give the graph up and finalize the context; once more does nothing."""
-        if self._recording:
+        if self._state == "recording":
             raise RuntimeError("cannot finalize a task graph while recording")
-        if self._finalized:
+        if self._state == "finalized":
             return
         try:
             self.reset()
         finally:
             self.context.raw.finalize()
-            self._finalized = True
+            self._state = "finalized"
 
 
 def task_graph() -> TaskGraph:
