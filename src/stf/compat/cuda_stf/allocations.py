@@ -1,4 +1,4 @@
-"""Memory and streams of places outside of any context; the memory is that of ``stf.DataPlace.allocate``."""
+"""Memory of places outside of any context: that of ``stf.DataPlace.allocate``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from stf.compat.cuda_stf.machine import extents
 from stf.compat.cuda_stf.streams import get_stream_pointer
-
-STREAMS_OF_A_PLACE = 4
 
 _owners: dict[int, Any] = {}  # by address: what holds the memory
 _lock = threading.Lock()
@@ -29,11 +27,6 @@ def new_memory(dplace: Any, dims: tuple[int, ...], dtype: np.dtype[Any], stream:
     if place is None or place.kind == "current_device" or dplace._kind == "replicated":
         raise MemoryError(f"{dplace!r} is no memory of its own; allocate at data_place.device(i) or data_place.host()")
     return place.allocate(dims, dtype, stream=get_stream_pointer(stream) or None)
-
-
-def address_of(owner: Any) -> int:
-    """Return the address of memory."""
-    return int(owner.ptr)
 
 
 def allocate(dplace: Any, size_or_dims: Any, stream: Any, elemsize: int) -> int:
@@ -54,7 +47,7 @@ def allocate(dplace: Any, size_or_dims: Any, stream: Any, elemsize: int) -> int:
         owner = new_memory(dplace, dims, dtype, stream)
     except (ValueError, OverflowError) as error:  # larger than any memory
         raise MemoryError(f"allocate of {math.prod(dims) * dtype.itemsize} bytes at {dplace!r}: {error}") from error
-    address = address_of(owner)
+    address = int(owner.ptr)
     with _lock:
         _owners[address] = owner
     return address
@@ -74,8 +67,3 @@ def deallocate(ptr: int, nbytes: int, stream: Any) -> None:
         raise ValueError(f"nothing was allocated at {ptr:#x}, or it was given back already")
     if owner is not None:
         owner.close(get_stream_pointer(stream) or None)
-
-
-def stream_address(stream: Any) -> int:
-    """Return the address of a stream of cuda.core."""
-    return int(stream.__cuda_stream__()[1])

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from stf.compat.cuda_stf.allocations import address_of, new_memory
+from stf.compat.cuda_stf.allocations import new_memory
 from stf.compat.cuda_stf.driver_graphs import checked
-from stf.compat.cuda_stf.machine import is_on_cuda
+from stf.compat.cuda_stf.machine import MOST_AXES, is_on_cuda
 from stf.compat.cuda_stf.streams import get_stream_pointer
+from stf.compat.cuda_stf.views import interface_of
 from stf.interop import dlpack
 from stf.interop.cuda_arrays import make_wait
 from stf.interop.memory import c_strides, view_at
-
-MOST_AXES = 4
 
 
 class DeviceArray:
@@ -60,7 +59,7 @@ class DeviceArray:
         elif elemsize is not None:
             raise ValueError("elemsize is the size of an element of dims; give dims with it")
         self._owner = new_memory(dplace, geometry, kind, stream) if self.nbytes else None
-        self._ptr = address_of(self._owner) if self.nbytes else 0
+        self._ptr = 0 if self._owner is None else int(self._owner.ptr)
 
     @staticmethod
     def from_host(host_array: Any, dplace: Any, stream: Any = None) -> DeviceArray:
@@ -148,24 +147,13 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if not self._on_device:
             raise AttributeError("this memory is the host's, which has no CUDA array interface")
-        found = self._interface | {"stream": self._pointer or None}
-        return found | {"descr": self._dtype.descr} if self._dtype.fields is not None else found
+        return interface_of(self._ptr, self._shape, self._dtype, self._pointer)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         if self._on_device:
             raise AttributeError("this memory is a device's; use copy_to_host()")
-        return self._interface
-
-    @property
-    def _interface(self) -> dict[str, Any]:
-        return {
-            "version": 3,
-            "shape": self._shape,
-            "typestr": self._dtype.str,
-            "data": (self._ptr, False),
-            "strides": None,
-        }
+        return interface_of(self._ptr, self._shape, self._dtype, 0)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return the kind and the number of the device."""
@@ -185,28 +173,21 @@ class DeviceArray:
             raise BufferError("the memory is shared, not copied; use copy_to_host()")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the memory lies at {self.__dlpack_device__()}, not at {tuple(dl_device)}")
-        if self._on_device:
-            return self._capsule(stream, max_version)
-        if self._dtype.fields is not None:
+        if self._on_device and stream is not None:
+            if isinstance(stream, bool) or not isinstance(stream, int):
+                raise TypeError(f"the stream of a consumer is its address as int, or None; got {stream!r}")
+            if stream < -1:
+                raise ValueError(f"the stream of a consumer is -1, 1, 2 or an address, got {stream}")
+        if not self._on_device and self._dtype.fields is not None:
             raise BufferError(f"DLPack has no structured dtypes such as {self._dtype}")
-        return self._host_view().__dlpack__(stream=None, max_version=max_version)
-
-    def _capsule(self, stream: Any, max_version: Any) -> Any:
-        """Return a capsule; what comes on `stream` finds what is on the array's own stream now."""
-        if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int)):
-            raise TypeError(f"the stream of a consumer is its address as int, or None; got {stream!r}")
-        if stream is not None and stream < -1:
-            raise ValueError(f"the stream of a consumer is -1, 1, 2 or an address, got {stream}")
         strides = c_strides(self._shape, self._dtype)
         raw = view_at(self._ptr, self._shape, strides, self._dtype, self._base or self, True)
+        if not self._on_device:
+            return raw.__dlpack__(stream=None, max_version=max_version)
         capsule = dlpack.capsule_of(raw, self._dtype, self.__dlpack_device__(), max_version)
-        if stream != -1:
+        if stream != -1:  # what comes on it finds what is on the array's own stream now
             make_wait(self._pointer or dlpack.LEGACY_STREAM, stream or dlpack.LEGACY_STREAM)
         return capsule
-
-    def _host_view(self) -> np.ndarray[Any, Any]:
-        """Return the memory, which is the host's, as a NumPy array that keeps it alive."""
-        return np.empty(self._shape, self._dtype) if self.nbytes == 0 else np.asarray(Holder(self))
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
@@ -247,14 +228,6 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self._shape}, dtype={self._dtype}, ptr={self._ptr:#x}, place={self._dplace.kind})"
-
-
-class Holder:
-    """NumPy's array interface of an array, which NumPy keeps."""
-
-    def __init__(self, array: DeviceArray) -> None:
-        self.array = array
-        self.__array_interface__ = array._interface
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:

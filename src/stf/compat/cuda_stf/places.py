@@ -9,14 +9,14 @@ from typing import Any
 
 import stf
 from stf.compat.cuda_stf import allocations
-from stf.compat.cuda_stf.allocations import STREAMS_OF_A_PLACE, stream_address
 from stf.compat.cuda_stf.errors import NoPlaceError, NotHereError
 from stf.compat.cuda_stf.machine import extents, is_on_cuda, known_device
 from stf.compat.cuda_stf.partitions import as_partition, partition_fn_blocked
-from stf.compat.cuda_stf.streams import NO_STREAM, CudaStream
+from stf.compat.cuda_stf.streams import NO_STREAM, CudaStream, get_stream_pointer
 from stf.devices.make import configured_devices, keep_current_context
 
 MOST_PLACES = 64
+STREAMS_OF_A_PLACE = 4
 SM_SPLITS = ("backfill", "aligned", "fine")
 GRANULARITIES = ("device", "locality_domain")
 
@@ -234,8 +234,8 @@ class exec_place_grid(exec_place):
 
 
 def blocked(grid: exec_place_grid) -> exec_place_grid:
-    """Give a grid of several places memory that is divided along axis 0, where stf has such memory."""
-    if grid.size > 1 and hasattr(stf.data_place, "composite"):
+    """Give a grid of several places memory that is divided along axis 0."""
+    if grid.size > 1:
         grid.set_affine_data_place(data_place.composite(grid, partition_fn_blocked()))
     return grid
 
@@ -301,8 +301,7 @@ class data_place:
         """Return the memories of all places of a grid, for reads: each has a copy of its own."""
         if grid is None or grid.size == 1:
             return data_place._of(None if grid is None else grid._place[0].affine_data_place, "replicated", grid)
-        made = made_by_stf("replicated", "read the data at each place: one task for each place of the grid")
-        return data_place._of(made(grid._place), "replicated", grid)
+        return data_place._of(stf.data_place.replicated(grid._place), "replicated", grid)
 
     @staticmethod
     def composite(grid: exec_place, mapper: Any, *, data_rank: int | None = None) -> data_place:
@@ -320,8 +319,7 @@ class data_place:
         partition = as_partition(mapper, data_rank)
         if grid.size == 1:
             return data_place._of(grid._place[0].affine_data_place, "composite", grid, partition)
-        made = made_by_stf("composite", "use data_place.managed(), or tiles: lX.tiles(shape) of stf")
-        return data_place._of(made(grid._place, partition), "composite", grid, partition)
+        return data_place._of(stf.data_place.composite(grid._place, partition), "composite", grid, partition)
 
     @staticmethod
     def composite_cute(grid: exec_place, partition: Any) -> data_place:
@@ -385,11 +383,11 @@ class exec_place_resources:
         if place.size > 1:
             place = stf.exec_place.current_device()
         if place.kind == "cuda_stream":
-            return CudaStream(stream_address(place.pick_stream()))
+            return CudaStream(get_stream_pointer(place.pick_stream()))
         key = place, for_computation
         pool = place.stream_pool(2 * STREAMS_OF_A_PLACE)[:: 1 if for_computation else -1]  # from either end
         turn = self._turns[key] = self._turns.get(key, -1) + 1
-        return CudaStream(stream_address(pool[turn % STREAMS_OF_A_PLACE]))
+        return CudaStream(get_stream_pointer(pool[turn % STREAMS_OF_A_PLACE]))
 
 
 class async_resources:
@@ -470,8 +468,7 @@ def split(sms: int, count: int | None, dev_id: int) -> list[Any]:
 
 def domains_of(dev_id: int) -> list[Any]:
     """Return the domains of a device, as stf has them; the whole device where it has none."""
-    number = known_device(dev_id)
-    return list(stf.exec_place.locality_domains(number))
+    return list(stf.exec_place.locality_domains(known_device(dev_id)))
 
 
 def locality_domain_count(dev_id: int = 0) -> int:
@@ -527,20 +524,6 @@ def as_exec_place(thing: Any) -> exec_place:
 
 def machine_init() -> None:
     """Do nothing: contexts set the machine up."""
-
-
-def made_by_stf(name: str, advice: str) -> Any:
-    """Return what makes a data place of stf's, where this version has it.
-
-    Raises
-    ------
-    NotImplementedError
-        It has not.
-    """
-    make = getattr(stf.data_place, name, None)
-    if make is None:
-        raise NotHereError(f"data_place.{name} of several places is not in this version of stf; {advice}")
-    return make
 
 
 def no_handle(name: str, handle: int) -> Exception:

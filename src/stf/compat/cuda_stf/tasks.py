@@ -184,8 +184,7 @@ class TaskWithStreams(TaskBase):
 
     def _make(self) -> Any:
         made = self._context._open_inner("a task").task(*self._arguments(), name=self._symbol)
-        if hasattr(made, "find_site_outside"):
-            made.find_site_outside()
+        made.find_site_outside()
         return made
 
     def __call__(self, fn: Any) -> Any:

@@ -13,22 +13,28 @@ NUMBA_HINT = (
 TORCH_HINT = "this needs PyTorch: pip install torch; ctx.task() gives arrays of other libraries"
 
 
-class stf_cai:
-    """One array of a task: ``__cuda_array_interface__``, and its entries by ``view["data"]`` and ``view.get``."""
+class View:
+    """One array of a task: the entries of its CUDA array interface are ``view["data"]`` and ``view.get``."""
 
     def __init__(self, ptr: int, shape: tuple[int, ...], dtype: Any, stream: int = 0) -> None:
-        self.ptr = ptr
-        self.shape = shape
-        self.dtype = np.dtype(dtype)
-        self.stream = int(stream)
-        self.__cuda_array_interface__ = interface_of(self.ptr, self.shape, self.dtype, self.stream)
+        self.ptr, self.shape = ptr, shape
+        self.dtype, self.stream = np.dtype(dtype), int(stream)
+        self._interface = interface_of(ptr, shape, self.dtype, self.stream)
 
     def __getitem__(self, key: str) -> Any:
-        return self.__cuda_array_interface__[key]
+        return self._interface[key]
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return an entry of the interface, or `default`."""
-        return self.__cuda_array_interface__.get(key, default)
+        return self._interface.get(key, default)
+
+
+class stf_cai(View):
+    """One array of a task, with ``__cuda_array_interface__``."""
+
+    def __init__(self, ptr: int, shape: tuple[int, ...], dtype: Any, stream: int = 0) -> None:
+        super().__init__(ptr, shape, dtype, stream)
+        self.__cuda_array_interface__ = self._interface
 
 
 def interface_of(ptr: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream: int) -> dict[str, Any]:
@@ -46,31 +52,19 @@ def interface_of(ptr: int, shape: tuple[int, ...], dtype: np.dtype[Any], stream:
     return found
 
 
-class HostView:
+class HostView(View):
     """One array of a task in memory of the host: NumPy's array interface in place of CUDA's.
 
     A library that takes ``__cuda_array_interface__`` would use the address on a device.
     """
 
-    stream = 0
-
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        super().__init__(array.ctypes.data, array.shape, array.dtype)
         self.array = array
-        self.shape = array.shape
-        self.dtype = array.dtype
-        self.ptr = array.ctypes.data
-        self._interface = interface_of(self.ptr, self.shape, self.dtype, 0)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return dict(self.array.__array_interface__)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._interface[key]
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return an entry of the interface, or `default`."""
-        return self._interface.get(key, default)
 
 
 def numba_cuda() -> Any:
