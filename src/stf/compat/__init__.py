@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -20,19 +20,13 @@ PEER = "cuda.stf._experimental"
 
 
 class Names:
-    """Finds the modules of `cuda.stf._experimental`: they are those of stf, under a second name.
-
-    `cuda` is left to who has it; so is `cuda.stf`, if there is one with other parts. What nobody has is an empty
-    package.
-    """
+    """Finds the modules of `cuda.stf._experimental`: they are those of stf, under a second name."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         """Return how to load a module; None for those of others."""
         if name == PEER or name.startswith(PEER + "."):
             ours = OURS + name.removeprefix(PEER)
             return None if importlib.util.find_spec(ours) is None else ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
-        if name == PEER.rpartition(".")[0] and PathFinder.find_spec(name, path) is None:
-            return empty_package(name)
         return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -46,22 +40,19 @@ class Names:
         module.__spec__ = self.own
 
 
-class Root:
-    """Finds `cuda` where nobody has it, as a last resort."""
+class Packages:
+    """Finds `cuda` and `cuda.stf` where nobody has them, as a last resort: they may have other parts."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         """Return an empty package; None for all other modules."""
-        return empty_package(name) if name == PEER.partition(".")[0] else None
+        if not PEER.startswith(name + "."):
+            return None
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = []
+        return spec
 
 
-def empty_package(name: str) -> ModuleSpec:
-    """Return how to load a package without modules of its own."""
-    spec = ModuleSpec(name, None, is_package=True)
-    spec.submodule_search_locations = []
-    return spec
-
-
-_names, _root = Names(), Root()
+_names, _packages = Names(), Packages()
 
 
 def install() -> None:
@@ -92,7 +83,7 @@ def install() -> None:
         raise RuntimeError(f"{PEER} of NVIDIA's package was imported already; call stf.compat.install() before")
     if _names not in sys.meta_path:
         sys.meta_path.insert(0, _names)  # type: ignore[arg-type]
-        sys.meta_path.append(_root)  # type: ignore[arg-type]
+        sys.meta_path.append(_packages)  # type: ignore[arg-type]
 
 
 def uninstall() -> None:
@@ -100,7 +91,7 @@ def uninstall() -> None:
     if _names not in sys.meta_path:
         return
     sys.meta_path.remove(_names)  # type: ignore[arg-type]
-    sys.meta_path.remove(_root)  # type: ignore[arg-type]
+    sys.meta_path.remove(_packages)  # type: ignore[arg-type]
     middle = PEER.rpartition(".")[0]
     for name in [name for name in sys.modules if name == PEER or name.startswith(PEER + ".")]:
         del sys.modules[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -346,6 +347,7 @@ def as_partition(mapper: Any, data_rank: int | None = None) -> Any:
 # -- what a partition leads to ---------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, repr=False)
 class placement_stats:
     """How data lie that are divided page by page: each page is where most of its bytes belong.
 
@@ -359,21 +361,14 @@ class placement_stats:
         Bytes at each place.
     """
 
-    def __init__(
-        self,
-        total_bytes: int,
-        vm_bytes: int,
-        block_size: int,
-        nblocks: int,
-        nallocs: int,
-        total_samples: int,
-        matching_samples: int,
-        bytes_per_grid_index: list[int],
-    ) -> None:
-        self.total_bytes, self.vm_bytes, self.block_size = total_bytes, vm_bytes, block_size
-        self.nblocks, self.nallocs = nblocks, nallocs
-        self.total_samples, self.matching_samples = total_samples, matching_samples
-        self.bytes_per_grid_index = bytes_per_grid_index
+    total_bytes: int
+    vm_bytes: int
+    block_size: int
+    nblocks: int
+    nallocs: int
+    total_samples: int
+    matching_samples: int
+    bytes_per_grid_index: list[int]
 
     @property
     def accuracy(self) -> float:
