@@ -780,5 +780,5 @@ class RemoteDriver(WrappingDriver):
         self.closed = True
         self.has_commands.set()
         self.transport.close()
-        self.inner.stop_listening()
+        self.inner.tell(None)
         return int(self.inner.close())

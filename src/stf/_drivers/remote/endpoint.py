@@ -129,12 +129,15 @@ class Endpoint:
     # -- the teller --------------------------------------------------------------------------------------------
 
     def tell_others(self) -> None:
-        """Send what there is to be told, as long as the process takes part."""
-        while (news := self.driver.listen()) is not None:
+        """Send what there is to be told; None is the last of it."""
+        is_over = False
+        while not is_over:
             out: dict[int, list[Message]] = {}
             try:
-                for item in news:
-                    if type(item[0]) is int:
+                for item in self.driver.listen():
+                    if item is None:
+                        is_over = True
+                    elif type(item[0]) is int:
                         self.tell_reached(out, *item)
                     else:
                         self.tell_news(out, *item)

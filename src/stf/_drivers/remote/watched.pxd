@@ -7,9 +7,7 @@ cdef class Notice:
 
 cdef class WatchedDriver(CpuDriver):
     cdef list told  # since somebody listened last
-    cdef bint sleeping  # who listens waits for `bell`
     cdef object bell
-    cdef bint is_over
     cdef int put(self, object what) except -1
     cdef bint reach(self, Stream stream, int64_t sequence) except -1
     cdef bint issue(self, Stream stream, Op op) except -1

@@ -32,8 +32,7 @@ class WatchedDriver(CpuDriver):
     def __init__(self, device_count=1, shares_host=True, workers=1, capacity=None):
         CpuDriver.__init__(self, device_count, shares_host, workers, capacity)
         self.told = []
-        self.sleeping = self.is_over = False
-        self.bell = make_baton()
+        self.bell = make_baton()  # is released when something is told for the first time since somebody listened
 
     def reach(self, stream, sequence):
         QueueDriver.reach(self, stream, sequence)
@@ -49,8 +48,7 @@ class WatchedDriver(CpuDriver):
     def put(self, what):
         """Add what is told; the gate is held."""
         self.told.append(what)
-        if self.sleeping:
-            self.sleeping = False
+        if len(self.told) == 1:
             self.bell.release()
         return 0
 
@@ -63,28 +61,11 @@ class WatchedDriver(CpuDriver):
             self.gate.leave()
 
     def listen(self):
-        """Wait for news; return all there are, in order. None when nobody is to listen any more."""
-        while True:
-            self.gate.enter()
-            try:
-                news = self.told
-                if news:
-                    self.told = []
-                    return news
-                if self.is_over:
-                    return None
-                self.sleeping = True
-            finally:
-                self.gate.leave()
-            self.bell.acquire()
-
-    def stop_listening(self):
-        """Let who listens go, after what was told so far."""
+        """Wait for news; return all there are, in order."""
+        self.bell.acquire()
         self.gate.enter()
         try:
-            self.is_over = True
-            if self.sleeping:
-                self.sleeping = False
-                self.bell.release()
+            news, self.told = self.told, []
         finally:
             self.gate.leave()
+        return news

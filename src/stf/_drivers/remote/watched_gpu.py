@@ -17,6 +17,8 @@ between. A host function on the stream would tell at once, but the stream would 
 from __future__ import annotations
 
 import collections
+import functools
+import queue
 import threading
 import time
 from typing import Any
@@ -24,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from stf._drivers.remote.watched import Notice
+from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf._port.remote_arrays import here
 
 SHORT_S, LONG_S = 50e-6, 1e-3  # between two looks at the device
@@ -41,21 +44,16 @@ class Watch:
         self.pending: collections.deque[tuple[int, Any]] = collections.deque()  # (event, what is told)
 
 
-class OnStream:
-    """A body, which finds the CUDA stream that it is on in `here`."""
-
-    def __init__(self, body: Any, pointer: int, ordinal: int) -> None:
-        self.body, self.pointer, self.ordinal = body, pointer, ordinal
-
-    def __call__(self) -> None:
-        here.stream = self.pointer, self.ordinal
-        try:
-            self.body()
-        finally:
-            here.stream = None
+def call_on(pointer: int, ordinal: int, body: Any) -> None:
+    """Call a body, which finds the CUDA stream that it is on in `here`."""
+    here.stream = pointer, ordinal
+    try:
+        body()
+    finally:
+        here.stream = None
 
 
-class WatchedGpu:
+class WatchedGpu(WrappingDriver):
     """The driver of a worker with a GPU.
 
     Parameters
@@ -69,11 +67,10 @@ class WatchedGpu:
     def __init__(self, ordinal: int, threads: int) -> None:
         from stf._drivers.cuda.callers import CallersDriver
 
-        self.inner = CallersDriver((ordinal,), threads, None, False)
+        super().__init__(CallersDriver((ordinal,), threads, None, False))
         self.ordinal = ordinal
         self.watches: dict[int, Watch] = {}
-        self.told: list[Any] = []
-        self.news = threading.Condition()
+        self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.work = threading.Condition()
         self.is_over = False
         self.transfers = threading.Lock()
@@ -85,27 +82,14 @@ class WatchedGpu:
 
     def tell(self, what: Any) -> None:
         """Tell something, after all that was reached so far."""
-        with self.news:
-            self.told.append(what)
-            self.news.notify()
+        self.told.put(what)
 
-    def listen(self) -> list[Any] | None:
-        """Wait for news; return all there are, in order. None when nobody is to listen any more."""
-        with self.news:
-            while not self.told:
-                if self.is_over:
-                    return None
-                self.news.wait()
-            found, self.told = self.told, []
-            return found
-
-    def stop_listening(self) -> None:
-        """Let who listens go, after what was told so far."""
-        with self.news:
-            self.is_over = True
-            self.news.notify_all()
-        with self.work:
-            self.work.notify_all()
+    def listen(self) -> list[Any]:
+        """Wait for news; return all there are, in order."""
+        news = [self.told.get()]
+        while not self.told.empty():
+            news.append(self.told.get())
+        return news
 
     def look(self) -> None:
         """Tell what the device's streams have reached, as long as it works."""
@@ -125,9 +109,8 @@ class WatchedGpu:
                 return
             if found:
                 last = time.monotonic()
-                with self.news:
-                    self.told += found
-                    self.news.notify()
+                for what in found:
+                    self.told.put(what)
             else:
                 time.sleep(SHORT_S if time.monotonic() - last < EAGER_S else LONG_S)
 
@@ -198,34 +181,19 @@ class WatchedGpu:
         if type(body) is Notice:
             self.expect(stream, watch, body.what)
             return 0
-        return int(self.inner.call_in_turn(stream, OnStream(body, watch.pointer, self.ordinal)))
+        return int(self.inner.call_in_turn(stream, functools.partial(call_on, watch.pointer, self.ordinal, body)))
 
     # -- memory ------------------------------------------------------------------------------------------------
 
-    def alloc(self, device: int, nbytes: int, stream: int) -> int:
-        """Allocate memory of the device."""
-        return int(self.inner.alloc(device, nbytes, stream))
-
-    def free(self, device: int, address: int, nbytes: int, stream: int) -> int:
-        """Free memory when a stream gets here."""
-        return int(self.inner.free(device, address, nbytes, stream))
-
-    def owner(self, address: int) -> Any:
-        """Return what keeps memory alive: nothing does but its allocation."""
-        return self.inner.owner(address)
-
-    def copy(self, stream: int, *what: Any) -> int:
-        """Copy an array when a stream gets here."""
-        return int(self.inner.copy(stream, *what))
-
-    def fill(self, stream: int, address: int, strides: Any, shape: Any, pattern: bytes) -> None:
+    def fill(self, stream: int, address: int, strides: Any, shape: Any, pattern: bytes) -> bool:
         """Fill an array with an element when a stream gets here."""
         if self.inner.fill(stream, address, strides, shape, pattern):
-            return
+            return True
         word = np.dtype((np.void, len(pattern)))
         content = np.full(shape, np.frombuffer(pattern, word)[0], word)
         keep = (content, content)
         self.copy(stream, address, strides, content.ctypes.data, content.strides, shape, len(pattern), keep)
+        return True
 
     def read(self, address: int, strides: Any, shape: Any, itemsize: int) -> bytes:
         """Return the content of an array, which is there."""
@@ -252,8 +220,10 @@ class WatchedGpu:
         if fault is not None:
             raise fault
 
-    def close(self) -> None:
+    def close(self) -> int:
         """End the threads, and give the device back."""
-        self.stop_listening()
+        with self.work:
+            self.is_over = True
+            self.work.notify_all()
         self.looker.join(timeout=1.0)
-        self.inner.close()
+        return int(self.inner.close())

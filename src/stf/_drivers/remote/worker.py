@@ -93,7 +93,7 @@ class Worker(Endpoint):
             self.post(CLIENT, "missed", self.number, peer, reason, self.losses.get(peer, 0))
 
     def give_up(self, error: BaseException) -> None:
-        self.deliver(CLIENT, [("broken", self.number, portable(error, [traceback.format_exc()]))])
+        self.deliver(CLIENT, [("note_broken", self.number, portable(error, [traceback.format_exc()]))])
 
     def lose(self, peer: int, reason: str) -> None:
         self.losses[peer] = self.losses.get(peer, 0) + 1
