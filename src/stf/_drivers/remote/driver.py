@@ -21,6 +21,7 @@ Tried before: a remote call for each task. It costs 1 to 2 ms, a command of a ba
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
@@ -31,9 +32,9 @@ from typing import Any
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
 from stf._drivers.remote.functions import Functions, pickled_arguments, plain_call
 from stf._drivers.remote.links import RemoteStream, WorkerLink
-from stf._drivers.remote.parcels import PARCEL, LostPart, ParcelsOfWorkers
+from stf._drivers.remote.parcels import PARCEL, ParcelsOfWorkers, lose_part
 from stf._drivers.remote.surroundings import carried
-from stf._drivers.remote.turns import EndOfCopy, LastCall, LostCall, LostCopy, Within
+from stf._drivers.remote.turns import call_in_passing, call_last, lose_call, lose_copy
 from stf._drivers.remote.watched import WatchedDriver
 from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf._port.links import SAME_PLACE, Link
@@ -58,13 +59,9 @@ class Client(Endpoint):
         super().__init__(CLIENT, driver.inner, send)
         self.remote = driver
         self.receiving = threading.RLock()
-        self.handlers |= {
-            "ran": driver.note_ran,
-            "broken": driver.note_broken,
-            "turn": self.take_turn,
-            "pong": driver.note_pong,
-            "missed": driver.note_missed,
-        }
+        # messages of workers that are for the driver
+        self.note_ran, self.note_pong = driver.note_ran, driver.note_pong
+        self.note_broken, self.note_missed = driver.note_broken, driver.note_missed
 
     def handle(self, batch: bytes) -> None:
         with self.receiving:
@@ -82,18 +79,14 @@ class Client(Endpoint):
             self.remote.note_failed(number, cause, content)
         return is_new
 
-    def note_reached(self, name: int, sequence: int) -> None:
+    def reached(self, name: int, sequence: int) -> None:
         self.remote.settle(name, sequence)
         if name in self.streams:
-            super().note_reached(name, sequence)
+            super().reached(name, sequence)
 
-    def give(self, number: int, peer: int, source: Any, tag: int) -> None:
-        self.remote.post(peer, "data", number, self.read(source))
-
-    def take(self, number: int, peer: int, target: Any, content: bytes, tag: int) -> None:
-        if not self.remote.is_called_off(tag):
-            self.write(target, content)
-        self.remote.post(peer, "ack", number)
+    def is_called_off(self, tag: int) -> bool:
+        keep = self.remote.copies.get(tag)
+        return keep is not None and len(keep) > 2 and not hasattr(keep[2], "arrive") and keep[2]() is not None
 
     def miss(self, peer: int, reason: str) -> None:
         self.remote.note_lost(peer, f"it does not get what it is sent: {reason}")
@@ -112,7 +105,7 @@ class Client(Endpoint):
                 if body is not None:
                     body()
             finally:
-                self.remote.post(peer, "ack", exchange)
+                self.post(peer, "end_exchange", exchange)
 
         self.driver.call(self.remote.calling_stream(), call)
 
@@ -185,10 +178,6 @@ class RemoteDriver(WrappingDriver):
         elif len(link.outbox) >= self.batch:
             self.flush(link)
 
-    def post(self, peer: int, *message: Any) -> None:
-        """Let the teller answer a worker."""
-        self.inner.tell(("post", peer, message))
-
     def flush(self, link: WorkerLink) -> None:
         """Send the batch of a worker."""
         with link.lock:
@@ -242,7 +231,7 @@ class RemoteDriver(WrappingDriver):
         self.client.streams[name] = stream
         with link.lock:
             if link.lost is None:
-                self.command(link, "stream", name)
+                self.command(link, "make_stream", name)
             else:
                 self.client.names[stream] = name
         return stream
@@ -257,7 +246,7 @@ class RemoteDriver(WrappingDriver):
         for link in self.links:
             with link.lock:
                 if link.lost is None:
-                    self.command(link, "drop", name)
+                    self.command(link, "drop_stream", name)
         return int(self.inner.stream_destroy(stream))
 
     def stream_enter(self, stream: int) -> int:
@@ -312,7 +301,7 @@ class RemoteDriver(WrappingDriver):
         if source is not None:
             with source.link.lock:
                 if source.link.lost is None:
-                    self.command(source.link, "await", name, sequence, worker)
+                    self.command(source.link, "note_awaited", name, sequence, worker)
                     return
         self.inner.tell(("await", name, sequence, worker))
 
@@ -395,14 +384,22 @@ class RemoteDriver(WrappingDriver):
             return int(self.inner.copy(stream, *arguments))
         trip = keep[2] if len(keep) > 2 and hasattr(keep[2], "arrive") else None
         tag = self.tag_of(trip, keep)
-        if remote is None:
-            self.copy_here(stream, to, into, of, out, tag, trip)
-            return 0
         lost = self.lost_among(to, of)
+        if remote is None:
+            if lost is not None:
+                self.inner.call(stream, functools.partial(lose_copy, self, tag, lost))
+                return 0
+            name = self.client.names[stream]
+            if to == CLIENT:
+                self.client.pull(name, into, of, out, tag)
+            else:
+                self.client.push(name, out, to, into, tag)
+            self.inner.call(stream, functools.partial(self.went_well, tag))
+            return 0
         link = remote.link
         with link.lock:
             if lost is not None or link.lost is not None:
-                self.inner.call(stream, LostCopy(self, tag, lost or link.lost))
+                self.inner.call(stream, functools.partial(lose_copy, self, tag, lost or link.lost))
                 return 0
             remote.pending.append((COPY, tag, None))
             if to == of:
@@ -435,28 +432,6 @@ class RemoteDriver(WrappingDriver):
         """Return the error of a worker of these that is lost, if any."""
         return next((lost for each in workers if each and (lost := self.links[each - 1].lost) is not None), None)
 
-    def copy_here(self, stream: int, to: int, into: Any, of: int, out: Any, tag: int, trip: Any) -> None:
-        """Put a copy from or to a worker on a stream of the host."""
-        client = self.client
-
-        def pull(number: int) -> Message | None:
-            return None if self.is_called_off(tag) else ("get", number, CLIENT, out, tag)
-
-        def push(number: int) -> Message | None:
-            return None if self.is_called_off(tag) else ("put", number, CLIENT, into, client.read(out), tag)
-
-        lost = self.lost_among(to, of)
-        if lost is not None:
-            self.inner.call(stream, LostCopy(self, tag, lost))
-            return
-        client.exchange(stream, of or to, pull if to == CLIENT else push, into if to == CLIENT else None, tag)
-        self.inner.call(stream, EndOfCopy(self, tag))
-
-    def is_called_off(self, tag: int) -> bool:
-        """Return whether a copy, whose turn has come, is not to be done."""
-        keep = self.copies.get(tag)
-        return keep is not None and len(keep) > 2 and not hasattr(keep[2], "arrive") and keep[2]() is not None
-
     def may_use(self, device: int, other: int, address: int, nbytes: int, owner: Any) -> int:
         return int(device == other)
 
@@ -485,7 +460,7 @@ class RemoteDriver(WrappingDriver):
             self.numbers[id(result)] = (own, result)
             self.bodies[own] = body
             if link.lost is not None:
-                self.inner.call(stream, LostCall(self, own, link.lost))
+                self.inner.call(stream, functools.partial(lose_call, self, own, link.lost))
                 return 0
             inputs = self.inputs_of(body)
             group = body.group()
@@ -497,7 +472,7 @@ class RemoteDriver(WrappingDriver):
             remote.pending.append((CALL, own, None))
             if number not in link.functions:
                 link.functions.add(number)
-                self.command(link, "function", number, sent.content)
+                self.command(link, "keep_function", number, sent.content)
             self.command(link, "call", remote.name, own, inputs, grouped, number, arguments, watched, bool(is_watched))
         return 0
 
@@ -509,9 +484,9 @@ class RemoteDriver(WrappingDriver):
         """Call something of this process when a stream gets there, which may be a worker's."""
         is_last = hasattr(body, "ends")
         if is_last:
-            body = LastCall(self, body)
+            body = functools.partial(call_last, self, body)
         if remote is None and is_last:  # it waits for none of the threads that run bodies
-            self.client.exchange(stream, CLIENT, body.in_passing, None, 0)
+            self.client.exchange(stream, CLIENT, functools.partial(call_in_passing, self, body), None, 0)
             return 0
         if remote is None:
             return int(self.inner.call(stream, body))
@@ -676,7 +651,7 @@ class RemoteDriver(WrappingDriver):
             if other.lost is None:
                 key = other.worker, worker
                 self.losses_told[key] = self.losses_told.get(key, 0) + 1
-                self.post(other.worker, "lost", worker, text)
+                self.client.post(other.worker, "lose", worker, text)
 
     def take_over(self, stream: int, remote: RemoteStream, error: WorkerLostError) -> None:
         """Put on a stream of this process what a worker was to do; its bodies fail."""
@@ -690,16 +665,16 @@ class RemoteDriver(WrappingDriver):
                     if link.lost is None:
                         self.inner.tell(("await", remote.name, number, link.worker))
             elif kind == COPY:
-                self.inner.call(stream, LostCopy(self, number, error))
+                self.inner.call(stream, functools.partial(lose_copy, self, number, error))
             elif kind == HOST_CALL:
                 if self.host_calls.pop(number, None) is not None:
                     self.inner.call(stream, what)
             elif kind == LAST:
                 self.inner.call(stream, what)
             elif kind == PARCEL:
-                self.inner.call(stream, LostPart(self.parcels, number, what, error))
+                self.inner.call(stream, functools.partial(lose_part, self.parcels, number, what, error))
             else:
-                self.inner.call(stream, LostCall(self, number, error))
+                self.inner.call(stream, functools.partial(lose_call, self, number, error))
 
     def note_back(self, worker: int) -> None:
         """Another process has taken the place of a worker that was lost; use it when nothing of before is left."""
@@ -713,10 +688,9 @@ class RemoteDriver(WrappingDriver):
     def welcome(self, link: WorkerLink) -> None:
         """Wait until nothing is left of a lost worker, and use the one in its place."""
         while link.lost is not None and link.is_back and not self.closed:
-            watchers = list(self.inner.loss_watchers)
-            action: Callable[[], bool] = lambda: self.resume(link)  # noqa: E731
-            for watcher in watchers:
-                action = Within(watcher, link.worker - 1, action)
+            action: Callable[[], bool] = functools.partial(self.resume, link)
+            for watcher in list(self.inner.loss_watchers):  # each sees to it that nobody uses the device meanwhile
+                action = functools.partial(watcher.regain_worker, link.worker - 1, action)
             if action():
                 return
             time.sleep(0.01)
@@ -736,7 +710,7 @@ class RemoteDriver(WrappingDriver):
                 self.client.told[link.worker] = 0
             for stream, remote in streams:
                 self.client.names.pop(stream, None)
-                self.command(link, "stream", remote.name)
+                self.command(link, "make_stream", remote.name)
             for address, (device, nbytes) in list(self.blocks.items()):
                 if device == link.worker - 1:
                     self.command(link, "alloc", 0, address, nbytes)

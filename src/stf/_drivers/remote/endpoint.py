@@ -5,7 +5,7 @@ stream that nothing is put on. When its owner says that it has reached a mark, t
 waits for an event of another process, waits for one of its own driver.
 
 Who owns a stream tells the client of each mark but those at which recordings begin, and other workers of those that
-they wait for: the client knows who waits for whom, and says so to the owner (``await``).
+they wait for: the client knows who waits for whom, and says so to the owner (`note_awaited`).
 
 **Failures** travel ahead of marks. Every batch begins with the failures that its receiver may not know, also with those
 that the sender has heard of from others. So whoever hears of a mark knows of all failures that came before it, on
@@ -13,10 +13,11 @@ whichever ways, and a body that needs what failed knows of it when its turn come
 of failures, and their owner's marks: two batches from two workers can come in any order, and a body that was skipped
 then had a cause that nobody knew yet.
 
-A copy between two processes is an *exchange*, which the owner of the copy's stream begins when the stream gets there:
+A message is the name of a method, and its arguments. A copy between two processes is an *exchange*, which the owner of
+the copy's stream begins when the stream gets there:
 
-    into its own memory    ── get ──▶ the source sends the content ── data ──▶ it is written, and the stream goes on
-    out of its own memory  ── put, with the content ──▶ the target writes it ── ack ──▶ the stream goes on
+    into its own memory    ── give ──▶ the source sends the content ── end_exchange ──▶ it is written; go on
+    out of its own memory  ── take, with the content ──▶ the target writes it ── end_exchange ──▶ go on
 
 The stream waits for an event meanwhile, and no thread does. An exchange with a process that is gone fails: the copy has
 a number, as bodies have, and who reads its target is skipped. One thread, the teller, sends everything: who reads
@@ -69,15 +70,6 @@ class Endpoint:
         self.spare: list[tuple[int, int]] = []  # streams that stand for the end of an exchange, and their last mark
         self.last_exchange = time.time_ns()  # so that an answer to a process that is gone is none to the next one
         self.lock = threading.RLock()
-        self.handlers: dict[str, Callable[..., None]] = {
-            "reached": self.note_reached,
-            "await": self.note_awaited,
-            "get": self.give,
-            "put": self.take,
-            "data": self.end_exchange,
-            "ack": self.end_exchange,
-            "lost": self.lose,
-        }
         self.teller = threading.Thread(target=self.tell_others, name="stf-teller", daemon=True)
 
     def handle(self, batch: bytes) -> None:
@@ -86,7 +78,7 @@ class Endpoint:
         for item in news:
             self.learn(*item)
         for verb, *arguments in messages:
-            self.handlers[verb](*arguments)
+            getattr(self, verb)(*arguments)
 
     def packed(self, peer: int, messages: list[Message]) -> bytes:
         """Return a batch for a process, behind the failures that it may not know."""
@@ -107,6 +99,12 @@ class Endpoint:
     def find(self, address: int) -> tuple[int, Any]:
         """Return where memory of this process is, and what keeps it alive."""
         return address, None
+
+    def resolved(self, what: Any) -> Any:
+        """Return an array's description with its address here, and what keeps that alive until its turn comes."""
+        address, strides, shape, itemsize = what
+        real, owner = self.find(address)
+        return real, strides, shape, itemsize, owner
 
     def mirror(self, name: int) -> int:
         """Return the stream that stands for one of another process, or is it."""
@@ -191,7 +189,7 @@ class Endpoint:
         """Let the teller see to who waits for a mark of this process."""
         self.driver.tell(("await", name, sequence, peer))
 
-    def note_reached(self, name: int, sequence: int) -> None:
+    def reached(self, name: int, sequence: int) -> None:
         """Record on a mirror what its owner has reached; who waits for it may come later than the mark."""
         stream = self.mirror(name)
         if self.driver.completed(stream) < sequence:
@@ -212,7 +210,8 @@ class Endpoint:
             self.exchanges[number] = (end, mark + 1, peer, target, tag)
 
         def message() -> tuple[int, Message] | None:
-            made = begin(number) if number in self.exchanges else None
+            is_wanted = number in self.exchanges and not self.is_called_off(tag)
+            made = begin(number) if is_wanted else None
             if made is not None:
                 return peer, made
             self.end_exchange(number)
@@ -220,6 +219,10 @@ class Endpoint:
 
         self.driver.call(stream, Notice(("exchange", message)))
         self.driver.wait_event(stream, end, mark + 1)
+
+    def is_called_off(self, tag: int) -> bool:
+        """Return whether a copy, whose turn has come, is not to be done."""
+        return False
 
     def end_exchange(self, number: int, content: bytes | None = None) -> None:
         """Write what an exchange has brought, and let its stream go on."""
@@ -239,35 +242,43 @@ class Endpoint:
             content = self.read(source)
         except LookupError:
             return
-        self.post(peer, "data", number, content)
+        self.post(peer, "end_exchange", number, content)
 
     def take(self, number: int, peer: int, target: Any, content: bytes, tag: int) -> None:
         """Write what another process has sent."""
-        self.write(target, content)
-        self.post(peer, "ack", number)
+        if not self.is_called_off(tag):
+            self.write(target, content)
+        self.post(peer, "end_exchange", number)
 
     def read(self, what: Any) -> bytes:
         """Return the content of an array of this process."""
-        address, strides, shape, itemsize = what
+        address, strides, shape, itemsize, *_ = what
         real, _owner = self.find(address)
         return array_at(real, shape, strides, word_of(itemsize)).tobytes()
 
     def write(self, what: Any, content: bytes) -> None:
         """Write an array of this process."""
-        address, strides, shape, itemsize = what
+        address, strides, shape, itemsize, *_ = what
         real, _owner = self.find(address)
         word = word_of(itemsize)
         array_at(real, shape, strides, word)[...] = np.frombuffer(content, word).reshape(shape)
 
-    def pull(self, stream: int, target: Any, peer: int, source: Any, tag: int) -> None:
-        """Copy an array of another process into one of this one."""
-        self.exchange(stream, peer, lambda number: ("get", number, self.number, source, tag), target, tag)
+    def pull(self, name: int, target: Any, peer: int, source: Any, tag: int) -> None:
+        """Copy an array of another process into one of this one, when a stream of this one gets there."""
 
-    def push(self, stream: int, source: Any, peer: int, target: Any, tag: int) -> None:
-        """Copy an array of this process into one of another."""
-        self.exchange(
-            stream, peer, lambda number: ("put", number, self.number, target, self.read(source), tag), None, tag
-        )
+        def message(number: int) -> Message:
+            return "give", number, self.number, source, tag
+
+        self.exchange(self.streams[name], peer, message, self.resolved(target), tag)
+
+    def push(self, name: int, source: Any, peer: int, target: Any, tag: int) -> None:
+        """Copy an array of this process into one of another, when a stream of this one gets there."""
+        kept = self.resolved(source)
+
+        def message(number: int) -> Message:
+            return "take", number, self.number, target, self.read(kept), tag
+
+        self.exchange(self.streams[name], peer, message, None, tag)
 
     def lose(self, peer: int, reason: str) -> None:
         """Fail the exchanges with a process that is gone: what they were to bring is not there."""

@@ -19,12 +19,12 @@ class GpuWorker(Worker):
         return DeviceBlock(real, tuple(shape), tuple(strides), dtype, owner, self.driver.ordinal)
 
     def read(self, what: Any) -> bytes:
-        address, strides, shape, itemsize = what
+        address, strides, shape, itemsize, *_ = what
         real, _owner = self.find(address)
         return bytes(self.driver.read(real, strides, shape, itemsize))
 
     def write(self, what: Any, content: bytes) -> None:
-        address, strides, shape, itemsize = what
+        address, strides, shape, itemsize, *_ = what
         real, _owner = self.find(address)
         self.driver.write(real, strides, shape, itemsize, content)
 

@@ -53,7 +53,7 @@ class KeptPart:
             elif kind == FILL:
                 worker.fill(lane, *what)
             else:
-                (worker.pull_named if kind == PULL else worker.push_named)(lane, *what, group)
+                (worker.pull if kind == PULL else worker.push)(lane, *what, group)
         for lane, marks in self.lanes.items():
             worker.wait(name, lane, (round + 1) * marks)
 

@@ -12,16 +12,16 @@ these marks: the slot of a launch on a worker ends after its lanes, and that is 
 Each body of a launch has a number, in the order of the parcel. The client keeps the numbers of a launch as one *run*,
 and makes something of one body only where that fails, or where somebody wants to know when it ran.
 
-When a worker is lost, its part of each run that is on its way fails at its turn (`LostPart`). The others wait for marks
-of its lanes, which nobody would reach. So the client tells them of these marks, behind the failure: they skip what is
-left.
+When a worker is lost, its part of each run that is on its way fails at its turn (`lose_part`). The others wait for
+marks of its lanes, which nobody would reach. So the client tells them of these marks, behind the failure: they skip
+what is left.
 """
 
 from __future__ import annotations
 
 import bisect
+import functools
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 from stf._drivers.remote.functions import Sent, pickled_arguments, plain_call
@@ -298,7 +298,7 @@ class ParcelsOfWorkers:
             if not run.first:
                 self.begin(run)
             if link.lost is not None:
-                self.driver.inner.call(stream, LostPart(self, run, part, link.lost))
+                self.driver.inner.call(stream, functools.partial(lose_part, self, run, part, link.lost))
                 return
             remote.pending.append((PARCEL, run, part))
             changes = {number: run.changes[number] for number in part.bodies if number in run.changes}
@@ -306,7 +306,7 @@ class ParcelsOfWorkers:
             for number in needed - link.functions:
                 if number in run.contents:
                     link.functions.add(number)
-                    self.driver.command(link, "function", number, run.contents[number])
+                    self.driver.command(link, "keep_function", number, run.contents[number])
             if parcel.number not in link.parcels:
                 link.parcels.add(parcel.number)
                 lanes = [(lane.name, lane.marks) for lane in part.lanes]
@@ -363,34 +363,22 @@ class ParcelsOfWorkers:
                     self.driver.command(link, "unpack", parcel.number, names)
 
 
-class LostPart:
-    """The part of a run that a lost worker was to do: it fails when its turn comes, and others go on."""
-
-    def __init__(self, role: ParcelsOfWorkers, run: Run, part: Part, error: BaseException) -> None:
-        self.role, self.run, self.part, self.error = role, run, part, error
-
-    def __call__(self) -> None:
-        run, driver = self.run, self.role.driver
-        with driver.client.receiving:
-            failure = run.launched.group().failed()
-            cause = driver.number_of_failure(failure) if failure is not None else 0
-            for number in self.numbers():
-                if number in driver.client.failed:
-                    cause = cause or driver.client.failed[number]
-                    continue
-                content = None if cause else pickle.dumps((self.error, []))
-                cause = cause or number
-                driver.client.learn(number, cause, content)
-            driver.client.learn(run.group, cause, None)
-        for worker in run.parcel.parts:
-            if worker != self.part.worker and driver.links[worker - 1].lost is None:
-                for lane in self.part.lanes:
-                    driver.post(worker, "reached", lane.name, (run.round + 1) * lane.marks)
-        self.role.went_well(run)
-
-    def numbers(self) -> Iterator[int]:
-        """Yield the numbers that fail: those of the bodies of this part, or that of the launch."""
-        if not self.part.bodies:
-            yield self.run.group
-        for each in self.part.bodies:
-            yield self.run.first + each
+def lose_part(role: ParcelsOfWorkers, run: Run, part: Part, error: BaseException) -> None:
+    """Fail the part of a run that a lost worker was to do, now that its turn has come, and let others go on."""
+    driver = role.driver
+    with driver.client.receiving:
+        failure = run.launched.group().failed()
+        cause = driver.number_of_failure(failure) if failure is not None else 0
+        for number in [run.first + each for each in part.bodies] or [run.group]:
+            if number in driver.client.failed:
+                cause = cause or driver.client.failed[number]
+                continue
+            content = None if cause else pickle.dumps((error, []))
+            cause = cause or number
+            driver.client.learn(number, cause, content)
+        driver.client.learn(run.group, cause, None)
+    for worker in run.parcel.parts:
+        if worker != part.worker and driver.links[worker - 1].lost is None:
+            for lane in part.lanes:
+                driver.client.post(worker, "reached", lane.name, (run.round + 1) * lane.marks)
+    role.went_well(run)

@@ -1,8 +1,10 @@
-"""A worker: it runs the client's commands, in order, on a driver of its own."""
+"""A worker: it runs the client's commands, in order, on a driver of its own. They are methods of `Worker`."""
 
 from __future__ import annotations
 
 import bisect
+import functools
+import operator
 import os
 import pickle
 import sys
@@ -52,26 +54,6 @@ class Worker(Endpoint):
         self.inner_lanes: set[int] = set()  # names of streams whose marks the client is not told of
         self.inner_marks: set[tuple[int, int]] = set()  # of other streams, of which it is not told either
         self.reading = threading.Lock()
-        self.handlers |= {
-            "stream": self.make_stream,
-            "drop": self.drop_stream,
-            "record": self.record,
-            "mark": self.mark,
-            "wait": self.wait,
-            "alloc": self.alloc,
-            "free": self.free,
-            "copy": self.copy,
-            "fill": self.fill,
-            "pull": self.pull_named,
-            "push": self.push_named,
-            "ask": self.ask,
-            "function": self.keep_function,
-            "call": self.call,
-            "ping": self.ping,
-            "parcel": self.keep_parcel,
-            "unpack": self.drop_parcel,
-            "play": self.play,
-        }
         self.teller.start()
 
     def run(self, batch: bytes) -> None:
@@ -81,16 +63,16 @@ class Worker(Endpoint):
             try:
                 self.handle(batch)
             except BaseException as error:  # it does not know any more what the client thinks that it does
-                self.post(CLIENT, "broken", self.number, portable(error, [traceback.format_exc()]))
+                self.post(CLIENT, "note_broken", self.number, portable(error, [traceback.format_exc()]))
 
     def close(self) -> None:
         """End the threads."""
-        self.driver.stop_listening()
+        self.driver.tell(None)
         self.driver.close()
 
     def miss(self, peer: int, reason: str) -> None:
         if peer != CLIENT:  # who misses this process itself sees to it
-            self.post(CLIENT, "missed", self.number, peer, reason, self.losses.get(peer, 0))
+            self.post(CLIENT, "note_missed", self.number, peer, reason, self.losses.get(peer, 0))
 
     def give_up(self, error: BaseException) -> None:
         self.deliver(CLIENT, [("note_broken", self.number, portable(error, [traceback.format_exc()]))])
@@ -188,25 +170,19 @@ class Worker(Endpoint):
 
     def fill(self, name: int, target: Any, pattern: bytes) -> None:
         """Fill an array with an element."""
-        self.driver.call(self.streams[name], Fill(self.resolved(target), pattern))
-
-    def pull_named(self, name: int, target: Any, peer: int, source: Any, tag: int) -> None:
-        """Copy an array of another process into one of this one."""
-        self.pull(self.streams[name], self.resolved(target), peer, source, tag)
-
-    def push_named(self, name: int, source: Any, peer: int, target: Any, tag: int) -> None:
-        """Copy an array of this process into one of another."""
-        self.push(self.streams[name], self.resolved(source), peer, target, tag)
-
-    def resolved(self, what: Any) -> Any:
-        """Return an array's description with its address here: its memory may be given back before its turn comes."""
-        address, *rest = what
-        real, owner = self.find(address)
-        return Resolved((real, *rest), owner)
+        address, strides, shape, itemsize = target
+        word = word_of(itemsize)
+        array = self.array(address, shape, strides, word)
+        fill = functools.partial(operator.setitem, array, ..., np.frombuffer(pattern, word)[0])
+        self.driver.call(self.streams[name], fill)
 
     def ask(self, name: int, number: int) -> None:
         """Let the client call something when the stream gets here."""
-        self.exchange(self.streams[name], CLIENT, lambda exchange: ("turn", exchange, self.number, number), None, 0)
+
+        def message(exchange: int) -> Message:
+            return "take_turn", exchange, self.number, number
+
+        self.exchange(self.streams[name], CLIENT, message, None, 0)
 
     # -- bodies ------------------------------------------------------------------------------------------------
 
@@ -249,30 +225,54 @@ class Worker(Endpoint):
                 given = [Binding(label, Fixed(args[i]), i, args[i]) for i, label in changeable]
         except BaseException as error:
             run, rest = Unreadable(error), ()
-        self.put_call(name, number, inputs, group, function, run, rest, given, is_watched, around)
+        launch = inputs, group, is_watched, around
+        self.driver.call(
+            self.streams[name], functools.partial(self.run_call, number, function, run, rest, *launch, given)
+        )
         if sequence:
             self.driver.record(self.streams[name], sequence)
 
-    def put_call(
+    def put_calls(self, name: int, calls: list[tuple[int, int, Any, Any]], first: int, *launch: Any) -> None:
+        """Run bodies of a launch one after the other when the stream gets here: each number, function, run and rest."""
+        self.driver.call(self.streams[name], functools.partial(self.run_calls, calls, first, *launch))
+
+    def run_calls(self, calls: list[tuple[int, int, Any, Any]], first: int, *launch: Any) -> None:
+        """Run bodies, whose numbers count from `first`."""
+        for number, function, run, rest in calls:
+            self.run_call(first + number, function, run, rest, *launch)
+
+    def run_call(
         self,
-        name: int,
         number: int,
-        inputs: tuple[int, ...],
-        group: int,
         function: int,
         run: Any,
         rest: Any,
-        given: list[Binding],
+        inputs: tuple[int, ...],
+        group: int,
         is_watched: bool,
         around: Any,
+        given: list[Binding] | None = None,
     ) -> None:
-        """Run a body with its arguments when its stream gets here; `given` are those that it can change in place."""
-        call = Call(self, number, inputs, group, function, run, rest, given, is_watched, around)
-        self.driver.call(self.streams[name], call)
-
-    def put_calls(self, name: int, calls: list[Any], *launch: Any) -> None:
-        """Run bodies of a launch one after the other when the stream gets here: each number, function, run and rest."""
-        self.driver.call(self.streams[name], Calls(self, calls, *launch))
+        """Run a body, unless something that it needs has failed; `given` is what it can change in place."""
+        fn = self.functions[function]
+        if around is not None:
+            run, rest = run_within, (around, run, *rest)
+        if type(fn) is Unreadable:
+            run = fn
+        for each in inputs if self.failed else ():
+            if each in self.failed:
+                self.fail(number, group, self.failed[each], None)
+                if type(run) is not Unreadable:
+                    run(None, *rest)
+                return
+        start = time.perf_counter_ns() if is_watched else 0
+        try:
+            run_watched(fn, run, rest, self.captured.get(function), Watched(given) if given else None)
+        except BaseException as error:
+            self.fail(number, group, number, error)
+        if is_watched:
+            ended = threading.get_ident(), start, time.perf_counter_ns()
+            self.post(CLIENT, "note_ran", number, self.number, *ended)
 
     # -- recordings --------------------------------------------------------------------------------------------
 
@@ -281,11 +281,11 @@ class Worker(Endpoint):
         self.inner_lanes.add(name)
         self.make_stream(name)
 
-    def keep_parcel(self, number: int, lanes: list[tuple[int, int]], steps: list[Any], is_watched: bool) -> None:
+    def parcel(self, number: int, lanes: list[tuple[int, int]], steps: list[Any], is_watched: bool) -> None:
         """Keep what this worker does of a recording."""
         self.parcels[number] = KeptPart(self, lanes, steps, is_watched)
 
-    def drop_parcel(self, number: int, names: list[int]) -> None:
+    def unpack(self, number: int, names: list[int]) -> None:
         """Forget it, and the streams of all workers that have a part; it is not here if this process is a new one."""
         self.parcels.pop(number, None)
         for name in names:
@@ -300,7 +300,7 @@ class Worker(Endpoint):
 
     def ping(self, number: int) -> None:
         """Say what time it is here."""
-        self.post(CLIENT, "pong", self.number, number, time.perf_counter_ns())
+        self.post(CLIENT, "note_pong", self.number, number, time.perf_counter_ns())
 
     def fail(self, number: int, group: int, cause: int, error: BaseException | None) -> None:
         """Know that a body has failed, or was skipped for one that has; whoever needs it hears of it in time."""
@@ -313,17 +313,6 @@ class Worker(Endpoint):
             self.learn(group, cause, None)
 
 
-class Resolved(tuple):  # type: ignore[type-arg]
-    """A description of memory of this process, which it keeps alive."""
-
-    owner: Any
-
-    def __new__(cls, items: Any, owner: Any) -> Resolved:
-        made = super().__new__(cls, items)
-        made.owner = owner
-        return made
-
-
 class Unreadable:
     """What stands for something that could not be unpickled here; a body that needs it fails."""
 
@@ -334,92 +323,17 @@ class Unreadable:
         raise self.error
 
 
-class Fill:
-    """The filling of an array."""
-
-    def __init__(self, target: Any, pattern: bytes) -> None:
-        self.target = target
-        self.pattern = pattern
-
-    def __call__(self) -> None:
-        address, strides, shape, itemsize = self.target
-        word = word_of(itemsize)
-        array_at(address, shape, strides, word)[...] = np.frombuffer(self.pattern, word)[0]
-
-
-class Call:
-    """A body, to be run when its stream gets there. Its arguments are those of `Worker.put_call`."""
-
-    def __init__(
-        self,
-        worker: Worker,
-        number: int,
-        inputs: tuple[int, ...],
-        group: int,
-        function: int,
-        run: Any,
-        rest: Any,
-        given: list[Binding],
-        is_watched: bool,
-        around: Any,
-    ) -> None:
-        self.worker, self.number, self.inputs, self.group = worker, number, inputs, group
-        self.fn = fn = worker.functions[function]
-        if around is not None:
-            run, rest = run_within, (around, run, *rest)
-        self.run, self.rest = fn if type(fn) is Unreadable else run, rest
-        self.captured, self.given, self.is_watched = worker.captured.get(function), given, is_watched
-
-    def __call__(self) -> None:
-        worker = self.worker
-        try:
-            for number in self.inputs if worker.failed else ():
-                if number in worker.failed:
-                    worker.fail(self.number, self.group, worker.failed[number], None)
-                    if type(self.run) is not Unreadable:
-                        self.run(None, *self.rest)
-                    return
-            start = time.perf_counter_ns() if self.is_watched else 0
-            try:
-                self.run_watched()
-            except BaseException as error:
-                worker.fail(self.number, self.group, self.number, error)
-            if self.is_watched:
-                ended = threading.get_ident(), start, time.perf_counter_ns()
-                worker.post(CLIENT, "ran", self.number, worker.number, *ended)
-        finally:
-            self.run = self.fn = self.rest = self.captured = self.given = None
-
-    def run_watched(self) -> None:
-        """Run it, and raise TypeError if it has changed something of which this process has a copy."""
-        given = Watched(self.given) if self.given else None
-        captured: Watched | None = self.captured
-        try:
-            self.run(self.fn, *self.rest)
-        except BaseException as error:
-            if captured is not None:
-                captured.explain(error)
-            raise
+def run_watched(fn: Any, run: Any, rest: Any, captured: Watched | None, given: Watched | None) -> None:
+    """Run a body, and raise TypeError if it has changed something of which this process has a copy."""
+    try:
+        run(fn, *rest)
+    except BaseException as error:
         if captured is not None:
-            captured.check(self.fn)
-        if given is not None:
-            given.check(self.fn)
-
-
-class Calls:
-    """Bodies that a stream runs one after the other, in one launch."""
-
-    def __init__(
-        self, worker: Worker, calls: list[Any], first: int, inputs: Any, group: int, is_watched: bool, around: Any
-    ) -> None:
-        self.worker, self.calls, self.is_watched, self.around = worker, calls, is_watched, around
-        self.first, self.inputs, self.group = first, inputs, group
-
-    def __call__(self) -> None:
-        calls, self.calls = self.calls, []
-        worker, first, inputs, group = self.worker, self.first, self.inputs, self.group
-        for number, fn, run, rest in calls:
-            Call(worker, first + number, inputs, group, fn, run, rest, [], self.is_watched, self.around)()
+            captured.explain(error)
+        raise
+    for each in (captured, given):
+        if each is not None:
+            each.check(fn)
 
 
 def facts() -> dict[str, str]:
