@@ -25,10 +25,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import itertools
 import pickle
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,82 +54,55 @@ FOLLOWED = (  # looked into by `parts_of`, or there by name
 
 
 class Binding(NamedTuple):
-    """A place that has a value: `scope` has it under `name`, and `label` is how an error names it."""
+    """A place that has a value; `label` is how an error names it.
+
+    `get` returns the value that is there now. A default, or an argument, has no other in its place, and no `get`.
+    """
 
     label: str
-    scope: Any
-    name: Any
     value: Any
+    get: Callable[[], Any] | None = None
+    is_attribute: bool = False
 
-    def is_as_it_was(self) -> bool:
-        """Return whether the same object is there."""
-        return value_in(self.scope, self.name) is self.value
-
-
-class Cell:
-    """A scope of one variable, of a function around."""
-
-    __slots__ = ("cell",)
-
-    def __init__(self, cell: types.CellType) -> None:
-        self.cell = cell
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self.cell.cell_contents
-        except ValueError:
-            raise KeyError(name) from None
+    def now(self) -> Any:
+        """Return the value that is there now, ABSENT if there is none."""
+        return self.value if self.get is None else self.get()
 
 
-class Attributes:
-    """A scope of the attributes of a class or function; None is the name of how many of them the user has made."""
+def bound(label: str, get: Callable[[], Any], is_attribute: bool = False) -> Binding:
+    """Return a binding of a place whose value can be another one later."""
+    return Binding(label, get(), get, is_attribute)
 
-    __slots__ = ("kind",)
 
-    def __init__(self, kind: type | types.FunctionType) -> None:
-        self.kind = kind
+def content_of(cell: types.CellType) -> Any:
+    """Return the value of a variable of a function around."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return ABSENT
 
-    def __getitem__(self, name: str | None) -> Any:
-        return sum([not is_kept(each) for each in vars(self.kind)]) if name is None else vars(self.kind)[name]
+
+def getter(names: Any, name: str) -> Callable[[], Any]:
+    """Return what returns a variable; globals of tasks look some of theirs up elsewhere, which `get` does not."""
+    return functools.partial(names.get if type(names) is dict else functools.partial(look_up, names), name, ABSENT)
+
+
+def look_up(names: Any, name: str, default: Any) -> Any:
+    """Return a variable, as `get` does."""
+    try:
+        return names[name]
+    except KeyError:
+        return default
+
+
+def count_of_attributes(kind: type) -> int:
+    """Return how many attributes of a class the user has made."""
+    return sum([not is_kept(each) for each in vars(kind)])
 
 
 def is_kept(name: str) -> bool:
     """Return whether an attribute of a class is Python's or `abc`'s; `pickle` adds one, too."""
     return name.startswith(("__", "_abc_")) and name.endswith(("__", "_impl", "_cache", "_registry", "_version"))
-
-
-class Globals:
-    """A scope of how many global variables a function has; a body may make some that its code does not name."""
-
-    __slots__ = ("names",)
-
-    def __init__(self, names: dict[str, Any]) -> None:
-        self.names = names
-
-    def __getitem__(self, name: None) -> Any:
-        return len(self.names)
-
-
-class Fixed:
-    """A scope of a value that has no other in its place: a default, or an argument."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __getitem__(self, name: Any) -> Any:
-        return self.value
-
-
-def value_in(scope: Any, name: Any) -> Any:
-    """Return the value of a variable; globals of tasks look some of theirs up elsewhere, which `get` does not."""
-    if type(scope) is dict:
-        return scope.get(name, ABSENT)
-    try:
-        return scope[name]
-    except KeyError:
-        return ABSENT
 
 
 def is_plain(value: Any) -> bool:
@@ -142,6 +116,11 @@ def is_plain(value: Any) -> bool:
 def is_task_function(value: Any) -> bool:
     """Return whether it is a task function, which travels as the function that it is made of."""
     return type(value).__module__.startswith("stf.") and hasattr(type(value), "made_of")
+
+
+def name_of(fn: Any) -> str:
+    """Return how an error names a body."""
+    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def is_by_value(value: Any) -> bool:
@@ -174,7 +153,7 @@ def roots_of(fn: Any) -> list[Binding]:
     if type(fn).__module__.partition(".")[0] == "stf":
         inner = getattr(fn, "func", None)
         return parts_of(inner, is_root=True) if type(inner) is types.FunctionType else []
-    return [Binding("itself", Fixed(fn), None, fn)]
+    return [Binding("itself", fn)]
 
 
 def parts_of(value: Any, label: str = "", is_root: bool = False) -> list[Binding]:
@@ -204,34 +183,31 @@ def parts_of(value: Any, label: str = "", is_root: bool = False) -> list[Binding
         for name, one in inner:
             is_function = type(one) is types.FunctionType
             where = f"its argument '{name}'" if isinstance(name, str) else f"its argument {name}"
-            found += parts_of_function(one, True) if is_function else [Binding(where, Fixed(one), name, one)]
+            found += parts_of_function(one, True) if is_function else [Binding(where, one)]
         return found
-    return [Binding(label, Fixed(one), name, one) for name, one in inner]
+    return [Binding(label, one) for _, one in inner]
 
 
 def parts_of_function(fn: types.FunctionType, is_root: bool) -> list[Binding]:
     """Return what a function uses of variables and defaults."""
     of = "" if is_root else f" of '{fn.__name__}'"
     its = "its " if is_root else ""
-    found: list[tuple[str, Any, Any]] = []
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-        found.append((f"{its}variable '{name}'{of}", Cell(cell), name))
-    names = globals_of(fn.__code__)
-    found += [(f"{its}variable '{name}'{of}", fn.__globals__, name) for name in names]
-    if "globals" in names:
-        found.append((f"{its}global variables{of}", Globals(fn.__globals__), None))
     code, defaults = fn.__code__, fn.__defaults__ or ()
+    cells = zip(code.co_freevars, fn.__closure__ or (), strict=True)
+    found = [bound(f"{its}variable '{name}'{of}", functools.partial(content_of, cell)) for name, cell in cells]
+    names = globals_of(code)
+    found += [bound(f"{its}variable '{name}'{of}", getter(fn.__globals__, name)) for name in names]
+    if "globals" in names:  # a body may make some that its code does not name
+        found.append(bound(f"{its}global variables{of}", functools.partial(len, fn.__globals__)))
     first = code.co_argcount - len(defaults)
     for i, value in enumerate(defaults):
         name = code.co_varnames[first + i]
-        found.append((f"the default of {its}parameter '{name}'{of}", Fixed(value), name))
+        found.append(Binding(f"the default of {its}parameter '{name}'{of}", value))
     for name in fn.__kwdefaults__ or ():
-        found.append((f"the default of {its}parameter '{name}'{of}", fn.__kwdefaults__, name))
-    attributes = Attributes(fn)
+        found.append(bound(f"the default of {its}parameter '{name}'{of}", getter(fn.__kwdefaults__, name)))
     for name in fn.__dict__:
-        found.append((f"{its}attribute '{name}'{of}", attributes, name))
-    found.append((f"the attributes of '{fn.__name__}'", attributes, None))
-    return [Binding(*each, value_in(each[1], each[2])) for each in found]
+        found.append(bound(f"{its}attribute '{name}'{of}", getter(fn.__dict__, name), True))
+    return [*found, bound(f"the attributes of '{fn.__name__}'", functools.partial(len, fn.__dict__))]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -245,14 +221,14 @@ def parts_of_class(kind: type) -> list[Binding]:
     """Return the attributes of a class, and of its bases; not those that Python and `abc` keep for themselves."""
     import enum
 
-    scope = Attributes(kind)
-    found = [Binding(f"class '{base.__name__}'", Fixed(base), None, base) for base in kind.__bases__]
+    found = [Binding(f"class '{base.__name__}'", base) for base in kind.__bases__]
     if isinstance(kind, enum.EnumType):  # whose members nobody changes; it keeps combined flags
         return found
     for name, value in list(vars(kind).items()):
         if type(value) is types.FunctionType or not is_kept(name):
-            found.append(Binding(f"attribute '{name}' of class '{kind.__name__}'", scope, name, value))
-    return [*found, Binding(f"the attributes of class '{kind.__name__}'", scope, None, scope[None])]
+            found.append(bound(f"attribute '{name}' of class '{kind.__name__}'", getter(vars(kind), name), True))
+    count = functools.partial(count_of_attributes, kind)
+    return [*found, bound(f"the attributes of class '{kind.__name__}'", count)]
 
 
 # -- has it changed? ---------------------------------------------------------------------------------------------------
@@ -301,7 +277,7 @@ class Digest(pickle.Pickler):
         if kind is object:
             return len, (id(obj),)
         if kind is types.CellType:
-            return len, (value_in(Cell(obj), ""),)
+            return len, (content_of(obj),)
         if kind is types.MappingProxyType:
             return len, (dict(obj),)
         if kind is functools.cached_property:
@@ -354,17 +330,14 @@ class Watched:
 
     def states(self) -> dict[tuple[str, int], tuple[Binding, bytes | None]]:
         """Return all bindings as they are now, with the digests of what can change in place."""
-        roots = [each._replace(value=value_in(each.scope, each.name)) for each in self.roots]
         found: dict[tuple[str, int], tuple[Binding, bytes | None]] = {}
         met: list[Binding] = []
         self.arrays = []
         count: dict[str, int] = {}
         seen: set[int] = set()
-        todo: list[Binding] = roots
+        todo, skipped = [each._replace(value=each.now()) for each in self.roots], 0
         while todo:
-            for each in reached_from(todo):
-                if each.scope is None:
-                    continue
+            for each in itertools.islice(reached_from(todo), skipped, None):
                 number = count[each.label] = count.get(each.label, -1) + 1
                 found[each.label, number] = each, self.digest_of(each, met)
             todo = []
@@ -373,6 +346,7 @@ class Watched:
                     seen.add(id(each.value))
                     todo.append(each)
             met.clear()
+            skipped = len(todo)  # they are no places of a value
         return found
 
     def digest_of(self, each: Binding, met: list[Binding]) -> bytes | None:
@@ -381,18 +355,18 @@ class Watched:
         if is_steady(value):
             return None
         is_array = type(value) is np.ndarray and not value.dtype.hasobject
-        if self.protects and is_array and not isinstance(each.scope, Attributes):
+        if self.protects and is_array and not each.is_attribute:
             value.flags.writeable = False
             self.arrays.append(each.label)
             return None
         digest = Digest()
         content = digest.of(value)
-        met += [Binding(each.label, None, None, one) for one in digest.met if is_by_value(one)]
+        met += [Binding(each.label, one) for one in digest.met if is_by_value(one)]
         return content
 
     def change(self) -> Binding | None:
         """Return a binding whose value has changed, with its value now; None if all is as it was."""
-        if self.is_steady and all([each.is_as_it_was() for each, _ in self.before.values()]):
+        if self.is_steady and all([each.now() is each.value for each, _ in self.before.values()]):
             return None
         before, now = self.before, self.states()
         self.before = now
@@ -412,14 +386,13 @@ class Watched:
         changed = self.change()
         if changed is None:
             return
-        name = getattr(fn, "__name__", type(fn).__name__)
         what = "deleted" if changed.value is ABSENT else type(changed.value).__name__
         way_out = "use logical data for what tasks write"
         if is_generator(changed.value):
             way_out = "draw from a generator of ctx.random (stf.Random), or make a generator in the body"
         raise TypeError(
-            f"task '{name}' changes {changed.label} ({what}) and runs on a remote worker, which has a copy: the change "
-            f"would get lost; {way_out}"
+            f"task '{name_of(fn)}' changes {changed.label} ({what}) and runs on a remote worker, which has a copy: the "
+            f"change would get lost; {way_out}"
         )
 
     def explain(self, error: BaseException) -> None:

@@ -19,20 +19,18 @@ import hashlib
 import io
 import pickle
 import types
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from stf._drivers.remote.captures import (
-    ABSENT,
     QUICK,
-    Attributes,
     Binding,
-    Cell,
-    Fixed,
     is_by_value,
     is_generator,
     is_plain,
     is_steady,
     is_task_function,
+    name_of,
     parts_of,
     reached_from,
 )
@@ -53,52 +51,12 @@ class Sent(NamedTuple):
     places: dict[int, int]
 
 
-class Held:
-    """What a function captures, in the form in which it is compared before each call: that has to be quick."""
-
-    def __init__(self, captured: list[Binding]) -> None:
-        self.cells: list[tuple[types.CellType, Any]] = []
-        self.variables: list[tuple[dict[str, Any], Any, Any]] = []
-        self.empty: list[dict[str, Any]] = []  # attributes of functions without any
-        self.others: list[Binding] = []
-        for each in captured:
-            scope = each.scope
-            if type(scope) is Fixed:
-                continue
-            if type(scope) is Cell and each.value is not ABSENT:
-                self.cells.append((scope.cell, each.value))
-            elif type(scope) is dict:
-                self.variables.append((scope, each.name, each.value))
-            elif type(scope) is Attributes and each.name is None and type(scope.kind) is types.FunctionType:
-                if scope.kind.__dict__:
-                    self.others.append(each)
-                else:
-                    self.empty.append(scope.kind.__dict__)
-            else:
-                self.others.append(each)
-
-    def is_as_it_was(self) -> bool:
-        """Return whether the same objects are there."""
-        for attributes in self.empty:
-            if attributes:
-                return False
-        for scope, name, value in self.variables:
-            if scope.get(name, ABSENT) is not value:
-                return False
-        try:
-            for cell, value in self.cells:
-                if cell.cell_contents is not value:
-                    return False
-        except ValueError:  # it was deleted
-            return False
-        return not self.others or all([each.is_as_it_was() for each in self.others])
-
-
 class Functions:
     """The functions that a context has sent to its workers."""
 
     def __init__(self) -> None:
-        self.known: dict[Any, tuple[Any, Sent, Held]] = {}  # (function, what was sent, what it captures)
+        # (function, what was sent, what returns each value that it captures, and that value)
+        self.known: dict[Any, tuple[Any, Sent, list[tuple[Callable[[], Any], Any]]]] = {}
         self.by_hash: dict[bytes, int] = {}
 
     def sent(self, fn: Any) -> Sent:
@@ -111,8 +69,12 @@ class Functions:
         """
         key = key_of(fn)
         entry = self.known.get(key)
-        if entry is not None and entry[2].is_as_it_was():
-            return entry[1]
+        if entry is not None:
+            for get, value in entry[2]:
+                if get() is not value:
+                    break
+            else:
+                return entry[1]
         captured = list(reached_from(parts_of(fn, is_root=True)))
         objects = objects_among(captured)
         content = pickled_by_value(fn, objects)
@@ -122,7 +84,7 @@ class Functions:
         if all([is_steady(each.value) for each in captured]) and is_made_of_functions(fn):
             if len(self.known) >= MOST_KNOWN:
                 self.known.clear()
-            self.known[key] = (fn, sent, Held(captured))
+            self.known[key] = (fn, sent, [(each.get, each.value) for each in captured if each.get is not None])
         return sent
 
 
@@ -235,12 +197,11 @@ def pickled_by_value(fn: Any, objects: list[Any]) -> bytes:
     try:
         pickler()(buffer, fn, objects).dump((fn, objects))
     except Exception as error:
-        name = getattr(fn, "__name__", type(fn).__name__)
         culprit = culprit_in(fn)
-        where = f"its variable '{culprit[0]}' holds a {type(culprit[1]).__name__}" if culprit else str(error)
+        where = f"{culprit.label} holds a {type(culprit.value).__name__}" if culprit else str(error)
         raise TypeError(
-            f"the body of task '{name}' cannot be sent to a remote worker: {where}, which cannot be pickled; make it "
-            "in the body, or pass what it is made of"
+            f"the body of task '{name_of(fn)}' cannot be sent to a remote worker: {where}, which cannot be pickled; "
+            "make it in the body, or pass what it is made of"
         ) from error
     return buffer.getvalue()
 
@@ -261,26 +222,15 @@ def with_plain_globals(fn: types.FunctionType) -> types.FunctionType:
     return plain
 
 
-def culprit_in(fn: Any) -> tuple[str, Any] | None:
-    """Return the variable that keeps a function from being pickled, as (name, value); None if it is none of them."""
+def culprit_in(fn: Any) -> Binding | None:
+    """Return what keeps a function from being pickled of that which it captures; None if it is none of that."""
     import cloudpickle
 
-    code = getattr(fn, "__code__", None)
-    if code is None:
-        return None
-    variables = {}
-    for name, cell in zip(code.co_freevars, fn.__closure__ or (), strict=True):
+    for each in parts_of(fn, is_root=True):
         try:
-            variables[name] = cell.cell_contents
-        except ValueError:
-            continue
-    for inner in codes_in(code):
-        variables |= with_plain_globals(fn).__globals__ if inner is code else {}
-    for name, value in variables.items():
-        try:
-            cloudpickle.dumps(value)
+            cloudpickle.dumps(each.value)
         except Exception:
-            return name, value
+            return each
     return None
 
 
@@ -315,7 +265,7 @@ def pickled_arguments(
     for i, value in enumerate(args):
         if is_same_there(value):
             continue
-        label = f"argument '{names[i]}'" if i < len(names) else f"argument {i}"
+        label = label_of(i, names)
         if not type(value).__module__.startswith("stf."):
             refuse_what_changes(value, label, fn, places)
             if not is_constant(value):
@@ -379,17 +329,16 @@ def is_same_there(value: Any) -> bool:
 
 def refuse_what_changes(value: Any, label: str, fn: Any, places: dict[int, int]) -> None:
     """Raise TypeError for an argument of which a copy is of no use: a generator, or an object that is only itself."""
-    name = getattr(fn, "__name__", type(fn).__name__)
     if is_generator(value):
         raise TypeError(
-            f"{label} of task '{name}' is a {type(value).__name__}, and the task runs on a remote worker, which would "
-            "draw from a copy: other tasks would get the same numbers; pass a generator of ctx.random (stf.Random), or "
-            "make a generator in the body, of a seed that you pass"
+            f"{label} of task '{name_of(fn)}' is a {type(value).__name__}, and the task runs on a remote worker, which "
+            "would draw from a copy: other tasks would get the same numbers; pass a generator of ctx.random "
+            "(stf.Random), or make a generator in the body, of a seed that you pass"
         )
     if type(value) is object and id(value) not in places:
         raise TypeError(
-            f"{label} of task '{name}' is a bare object(), and the task runs on a remote worker, where a copy is "
-            "another object; pass None, a text, or a member of an enumeration"
+            f"{label} of task '{name_of(fn)}' is a bare object(), and the task runs on a remote worker, where a copy "
+            "is another object; pass None, a text, or a member of an enumeration"
         )
 
 
@@ -397,14 +346,17 @@ def what_cannot_travel(args: Any, names: Any, fn: Any, error: Exception) -> Type
     """Return the error that says which argument cannot be pickled."""
     import cloudpickle
 
-    name = getattr(fn, "__name__", type(fn).__name__)
     for i, value in enumerate(args):
         try:
             cloudpickle.dumps(value)
         except Exception:
-            what = f"argument '{names[i]}'" if i < len(names) else f"argument {i}"
             return TypeError(
-                f"{what} of task '{name}' cannot be sent to a remote worker: a {type(value).__name__} cannot be "
-                "pickled; make it in the body, or pass what it is made of"
+                f"{label_of(i, names)} of task '{name_of(fn)}' cannot be sent to a remote worker: a "
+                f"{type(value).__name__} cannot be pickled; make it in the body, or pass what it is made of"
             )
-    return TypeError(f"task '{name}' cannot be sent to a remote worker: {error}")
+    return TypeError(f"task '{name_of(fn)}' cannot be sent to a remote worker: {error}")
+
+
+def label_of(number: int, names: Any) -> str:
+    """Return how an error names an argument."""
+    return f"argument '{names[number]}'" if number < len(names) else f"argument {number}"

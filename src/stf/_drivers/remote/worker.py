@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stf._drivers.cpu import array_at
-from stf._drivers.remote.captures import Binding, Fixed, Watched, roots_of
+from stf._drivers.remote.captures import Binding, Watched, roots_of
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, portable, word_of
 from stf._drivers.remote.functions import ArgumentReader, read_call
 from stf._drivers.remote.kept import KeptPart
@@ -222,7 +222,7 @@ class Worker(Endpoint):
             else:
                 run, rest = ArgumentReader(content, self.objects.get(function, [])).load()
                 args = rest[2] if run is run_within else rest[0]
-                given = [Binding(label, Fixed(args[i]), i, args[i]) for i, label in changeable]
+                given = [Binding(label, args[i]) for i, label in changeable]
         except BaseException as error:
             run, rest = Unreadable(error), ()
         launch = inputs, group, is_watched, around
