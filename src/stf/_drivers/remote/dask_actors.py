@@ -20,7 +20,6 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from stf._drivers.remote.gpu_worker import make_worker
@@ -186,21 +185,9 @@ class Outbox:
                 asked, number, batch, start = self.waiting[0]
                 if count <= 0 and not asked.done() and time.monotonic() - start < ANSWER_S:
                     return
-                self.must_come(asked, number, batch)
+                self.answer("a batch does not get there", asked, "run", 0, self.began, number, batch)
                 self.waiting.popleft()
                 count -= 1
-
-    def must_come(self, asked: Any, number: int, batch: bytes) -> None:
-        """Send a batch again that did not come."""
-        for pause_s in (*PAUSES_S, None):
-            try:
-                asked.result(timeout=ANSWER_S)
-                return
-            except Exception as error:
-                if pause_s is None:
-                    raise OSError(f"a batch does not get there ({type(error).__name__}: {error})") from error
-                time.sleep(pause_s)
-                asked = self.actor.run(0, self.began, number, batch)
 
     def poll(self) -> list[bytes]:
         """Return what the actor says, which may be nothing.
@@ -210,16 +197,23 @@ class Outbox:
         OSError
             It does not answer, in several tries.
         """
+        found: list[bytes] = self.answer("it does not answer", None, "poll", self.heard)
+        self.heard += len(found)
+        return found
+
+    def answer(self, problem: str, asked: Any, verb: str, *arguments: Any) -> Any:
+        """Return what the actor answers, which is asked again, in several tries; OSError if it does not."""
         for pause_s in (*PAUSES_S, None):
             try:
-                found = list(self.actor.poll(self.heard).result(timeout=ANSWER_S))
-                self.heard += len(found)
-                return found
+                # a worker that is lost has no methods: they are looked up anew
+                call = getattr(self.actor, verb)(*arguments) if asked is None else asked
+                return call.result(timeout=ANSWER_S)
             except Exception as error:
                 if pause_s is None:
-                    raise OSError(f"it does not answer ({type(error).__name__}: {error})") from error
+                    raise OSError(f"{problem} ({type(error).__name__}: {error})") from error
                 time.sleep(pause_s)
-        return []
+                asked = None
+        return None
 
 
 class DaskActors:
@@ -245,25 +239,19 @@ class DaskActors:
         self.count = len(workers)
         self.gpus = gpus
         self.has_gpu = [False] * self.count
-        self.actors: list[Any] = [None] * self.count
         self.outboxes: list[Outbox | None] = [None] * self.count
         self.making = threading.Lock()
         self.closed = False
 
-    def start(
-        self,
-        receive: Callable[[int, bytes], None],
-        lost: Callable[[int, str], None],
-        back: Callable[[int], None],
-    ) -> None:
-        """Start the actors; ``receive(worker, batch)`` gets what they send.
+    def start(self, driver: Any) -> None:
+        """Start the actors; the driver receives what they send.
 
         Raises
         ------
         WorkerLostError
             A worker of the cluster does not start its actor in a minute.
         """
-        self.receive, self.lost, self.back = receive, lost, back
+        self.driver = driver
         for number in range(1, self.count + 1):
             try:
                 self.make(number)
@@ -284,12 +272,12 @@ class DaskActors:
         found, self.has_gpu[number - 1] = actor.set_up(self.gpus).result(timeout=START_S)
         compare(found, f"Dask worker {address}")
         with self.making:
-            self.actors[number - 1], self.outboxes[number - 1] = actor, Outbox(actor)
-            for other, peer in enumerate(self.actors, 1):
+            self.outboxes[number - 1] = Outbox(actor)
+            for other, peer in enumerate(self.outboxes, 1):
                 if peer is not None and other != number:
                     with contextlib.suppress(Exception):  # that one is gone, and meets all when it is back
-                        peer.meet(number, actor.key, address).result(timeout=ANSWER_S)
-                    actor.meet(other, peer.key, self.addresses[other - 1]).result(timeout=START_S)
+                        peer.actor.meet(number, actor.key, address).result(timeout=ANSWER_S)
+                    actor.meet(other, peer.actor.key, self.addresses[other - 1]).result(timeout=START_S)
 
     def outbox(self, worker: int) -> Outbox:
         """Return what is on its way to a worker."""
@@ -304,12 +292,12 @@ class DaskActors:
             try:
                 outbox = self.outbox(worker)
                 for batch in outbox.poll():
-                    self.receive(worker, batch)
+                    self.driver.receive(worker, batch)
                 outbox.settle(0)
             except OSError as error:
                 if self.closed:
                     return
-                self.lost(worker, f"Dask's worker {self.addresses[worker - 1]} is gone: {error}")
+                self.driver.note_lost(worker, f"Dask's worker {self.addresses[worker - 1]} is gone: {error}")
                 self.end(worker)  # it may have missed something and live on
                 self.await_restart(worker)
 
@@ -324,7 +312,7 @@ class DaskActors:
                     if address not in used and address != gone:
                         self.addresses[worker - 1] = address
                         self.make(worker)
-                        self.back(worker)
+                        self.driver.note_back(worker)
                         return
             except Exception as error:
                 log.debug("no Dask worker in place of %s yet: %s", gone, error)
@@ -338,16 +326,16 @@ class DaskActors:
     def end(self, worker: int) -> None:
         """End the process of a worker."""
         with contextlib.suppress(Exception):
-            self.actors[worker - 1].end()
+            self.outbox(worker).actor.end()
 
     def close(self) -> None:
         """End the actors; the cluster stays."""
         self.closed = True
         ends = []
-        for actor in self.actors:
+        for outbox in filter(None, self.outboxes):
             with contextlib.suppress(Exception):
-                ends.append(actor.close())
+                ends.append(outbox.actor.close())
         for end in ends:
             with contextlib.suppress(Exception):
                 end.result(timeout=2)
-        self.actors, self.outboxes = [], [None] * self.count
+        self.outboxes = [None] * self.count

@@ -155,7 +155,7 @@ class RemoteDriver(WrappingDriver):
         self.closed = False
         self.has_commands = threading.Event()
         self.client = Client(self, transport.send)
-        transport.start(self.receive, self.note_lost, self.note_back)
+        transport.start(self)
         self.client.teller.start()
         self.flusher = threading.Thread(target=self.flush_later, name="stf-flusher", daemon=True)
         self.flusher.start()
@@ -505,9 +505,6 @@ class RemoteDriver(WrappingDriver):
 
     def number_of(self, outcome: Any) -> int:
         """Return the number by which workers know an outcome, or a launch, that is open."""
-        known = self.numbers.get(id(outcome))
-        if known is not None:
-            return known[0]
         with self.lock:
             known = self.numbers.get(id(outcome))
             if known is None:

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
@@ -69,13 +68,8 @@ class Loopback:
         self.processes: list[int] = [0] * count
         self.closed = False
 
-    def start(
-        self,
-        receive: Callable[[int, bytes], None],
-        lost: Callable[[int, str], None],
-        back: Callable[[int], None],
-    ) -> None:
-        """Start the workers; ``receive(worker, batch)`` gets what they send.
+    def start(self, driver: Any) -> None:
+        """Start the workers; the driver receives what they send.
 
         Raises
         ------
@@ -84,7 +78,7 @@ class Loopback:
         WorkerLostError
             A process was not there in a minute.
         """
-        self.receive, self.lost, self.back = receive, lost, back
+        self.driver = driver
         for worker in range(1, self.count + 1):
             self.launch(worker)
         try:
@@ -116,17 +110,17 @@ class Loopback:
         """Read what a worker sends; start another one when it is gone."""
         try:
             for content in received(connection, self.delays):
-                self.receive(worker, content)
+                self.driver.receive(worker, content)
         except (EOFError, OSError):
             pass
         if self.closed:
             return
         self.end(worker)  # it may have closed its connection and live on
-        self.lost(worker, f"its process {self.processes[worker - 1]} has ended")
+        self.driver.note_lost(worker, f"its process {self.processes[worker - 1]} has ended")
         try:
             if not self.closed:
                 self.launch(worker)
-                self.back(self.accept())
+                self.driver.note_back(self.accept())
         except (OSError, WorkerLostError):
             if not self.closed:
                 raise

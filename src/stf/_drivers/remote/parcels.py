@@ -74,8 +74,6 @@ class Parcel:
         Those whose arguments the caller gives with each launch.
     fresh : dict
         How those travel whose arguments are pickled with each launch, as they can change in place.
-    places : list of int
-        The workers that have a part.
     """
 
     def __init__(self, role: ParcelsOfWorkers, number: int, bodies: list[Any], varying: set[int]) -> None:
@@ -89,11 +87,6 @@ class Parcel:
         self.rounds = self.running = 0
         self.closed = False
 
-    @property
-    def places(self) -> list[int]:
-        """Return the workers that have a part."""
-        return list(self.parts)
-
     def close(self) -> None:
         """Let the workers forget it, after its last run."""
         self.closed = True
@@ -106,7 +99,7 @@ class Run:
 
     def __init__(self, parcel: Parcel, launched: Any) -> None:
         self.parcel, self.launched = parcel, launched
-        self.places = parcel.places
+        self.places = list(parcel.parts)  # the workers that have a part
         self.changes: dict[int, tuple[Any, ...]] = {}
         self.contents: dict[int, bytes] = {}  # functions that the changes need, by number
         self.around: Any = None

@@ -14,7 +14,6 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from stf._drivers.remote.gpu_worker import make_worker
@@ -146,14 +145,9 @@ class RayActors:
                 worker="Ray actor",
             )
 
-    def start(
-        self,
-        receive: Callable[[int, bytes], None],
-        lost: Callable[[int, str], None],
-        back: Callable[[int], None],
-    ) -> None:
-        """Start the actors; ``receive(worker, batch)`` gets what they send."""
-        self.receive, self.lost, self.back = receive, lost, back
+    def start(self, driver: Any) -> None:
+        """Start the actors; the driver receives what they send."""
+        self.driver = driver
         ray = self.ray
         options: dict[str, Any] = {"num_cpus": 1, "max_restarts": -1, "concurrency_groups": {"io": 1}}
         if self.gpu is not None:
@@ -199,7 +193,7 @@ class RayActors:
         while not self.closed:
             try:
                 for batch in self.ray.get(asked, timeout=ANSWER_S):
-                    self.receive(worker, batch)
+                    self.driver.receive(worker, batch)
                 asked = actor.poll.remote()
                 if time.monotonic() - last_look > LOOK_S:
                     self.settle(worker, 0)
@@ -210,9 +204,9 @@ class RayActors:
                 try:
                     self.must_be_there()
                 except WorkerLostError as gone:
-                    self.lost(worker, str(gone))
+                    self.driver.note_lost(worker, str(gone))
                     return
-                self.lost(worker, f"its actor has died, or does not answer ({type(error).__name__})")
+                self.driver.note_lost(worker, f"its actor has died, or does not answer ({type(error).__name__})")
                 if isinstance(error, self.ray.exceptions.GetTimeoutError):
                     self.ray.kill(actor, no_restart=False)
                 self.await_restart(worker)
@@ -246,7 +240,7 @@ class RayActors:
             try:
                 self.in_flight[worker - 1].clear()
                 self.ray.get(self.actors[worker - 1].set_up.remote(self.actors, self.gpu), timeout=START_S)
-                self.back(worker)
+                self.driver.note_back(worker)
                 return
             except Exception as error:
                 log.debug("Ray actor %d is not there yet: %s", worker, error)
