@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stf.compat.cuda_stf.data import AccessMode, dep
+from stf.compat.cuda_stf.data import AccessMode, Data, dep
 
 
 class constant:
@@ -40,7 +40,7 @@ class bundle:
         self._constant = {name for name, value in fields.items() if isinstance(value, constant)}
         for name, value in fields.items():
             data = value.value if isinstance(value, constant) else value
-            if not (hasattr(data, "read") and hasattr(data, "rw") and hasattr(data, "_data")):
+            if not isinstance(data, Data):
                 raise TypeError(f"bundle field {name!r} is logical data, got {data!r}; use ctx.logical_data(array)")
             self._fields[name] = data
 

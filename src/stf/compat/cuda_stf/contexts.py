@@ -10,7 +10,6 @@ import numpy as np
 import stf
 from stf.compat.cuda_stf.bundles import bundle
 from stf.compat.cuda_stf.data import access_of, check_array, logical_data, shape_of
-from stf.compat.cuda_stf.errors import finalized
 from stf.compat.cuda_stf.places import async_resources, data_place, exec_place, exec_place_resources
 from stf.compat.cuda_stf.streams import get_stream_pointer
 from stf.compat.cuda_stf.tasks import TaskBase, cuda_kernel, must_be_dep, must_be_of, task
@@ -175,7 +174,10 @@ class ContextBase:
     def _open_inner(self, what: str) -> Any:
         """Return stf's context, which is not finalized."""
         if self._is_finalized or self._context is None:
-            raise finalized(what)
+            raise stf.ContextClosedError(
+                f"{what} on a context that has been finalized (context handle is NULL); read data before, or make a "
+                "new context"
+            )
         return self._context
 
     def fence(self) -> int:
@@ -224,12 +226,13 @@ class ContextBase:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None and not self._is_borrowed:
+        if self._is_borrowed:
+            return
+        if error is None:
             self._must_be_finalizable()
-        if self._is_finalized or error is not None or self._is_borrowed:
-            if not self._is_borrowed:
-                self._is_finalized = True
-                self._context.__exit__(kind, error, trace)
+        if self._is_finalized or error is not None:
+            self._is_finalized = True
+            self._context.__exit__(kind, error, trace)
             return
         self._is_finalized = True
         self._collect(self._context.__exit__, None, None, None)

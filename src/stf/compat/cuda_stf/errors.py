@@ -15,10 +15,3 @@ class NegativeCountError(ValueError, OverflowError):
 
 class NotHereError(NotImplementedError):
     """Something that this module does not have; the message names the way that there is."""
-
-
-def finalized(what: str) -> stf.ContextClosedError:
-    """Return the error of a call after finalize."""
-    return stf.ContextClosedError(
-        f"{what} on a context that has been finalized (context handle is NULL); read data before, or make a new context"
-    )

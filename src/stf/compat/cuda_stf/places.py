@@ -17,7 +17,6 @@ from stf.devices.make import configured_devices, keep_current_context
 
 MOST_PLACES = 64
 STREAMS_OF_A_PLACE = 4
-SM_SPLITS = ("backfill", "aligned", "fine")
 GRANULARITIES = ("device", "locality_domain")
 
 
@@ -60,8 +59,7 @@ class exec_place:
     @staticmethod
     def locality_domain(dev_id: int, domain_id: int, sm_split: str = "backfill") -> exec_place:
         """Return a domain of a device; without support of the driver, the whole device."""
-        check_split(sm_split)
-        return exec_place._of(domains_of(dev_id)[check_domain(dev_id, domain_id)])
+        return exec_place._of(domain_of(dev_id, domain_id, sm_split))
 
     @staticmethod
     def green_ctx(view: green_ctx_view, use_green_ctx_data_place: bool = False) -> exec_place:
@@ -165,14 +163,12 @@ class exec_place:
     # -- being current ---------------------------------------------------------------------------------------------
 
     def __enter__(self) -> exec_place:
-        entered = contextlib.ExitStack()
         place = self._place[0]
         with contextlib.ExitStack() as undone:
             if place.kind != "host" and place.index >= 0 and is_on_cuda():
                 undone.enter_context(device_made_current(place.index))
             undone.enter_context(place)
-            entered = undone.pop_all()
-        self._entered.append(entered)
+            self._entered.append(undone.pop_all())
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -229,8 +225,7 @@ class exec_place_grid(exec_place):
     @staticmethod
     def locality_domains(dev_id: int = 0, sm_split: str = "backfill") -> exec_place_grid:
         """Return the domains of a device; without support of the driver, the whole device."""
-        check_split(sm_split)
-        return blocked(exec_place_grid._of(stf.exec_place.grid(domains_of(dev_id))))
+        return blocked(exec_place_grid._of(stf.exec_place.grid(domains_of(dev_id, sm_split))))
 
 
 def blocked(grid: exec_place_grid) -> exec_place_grid:
@@ -287,7 +282,7 @@ class data_place:
     @staticmethod
     def locality_domain(dev_id: int, domain_id: int) -> data_place:
         """Return the memory of a domain of a device; without support of the driver, that of the device."""
-        return data_place._of(domains_of(dev_id)[check_domain(dev_id, domain_id)].affine_data_place, "locality_domain")
+        return data_place._of(domain_of(dev_id, domain_id).affine_data_place, "locality_domain")
 
     @staticmethod
     def green_ctx(view: green_ctx_view) -> data_place:
@@ -466,9 +461,9 @@ def split(sms: int, count: int | None, dev_id: int) -> list[Any]:
         raise NoPlaceError(str(error)) from error
 
 
-def domains_of(dev_id: int) -> list[Any]:
+def domains_of(dev_id: int, sm_split: str = "backfill") -> list[Any]:
     """Return the domains of a device, as stf has them; the whole device where it has none."""
-    return list(stf.exec_place.locality_domains(known_device(dev_id)))
+    return list(stf.exec_place.locality_domains(known_device(dev_id), sm_split))
 
 
 def locality_domain_count(dev_id: int = 0) -> int:
@@ -482,18 +477,12 @@ def locality_domain_count(dev_id: int = 0) -> int:
     return len(domains_of(dev_id))
 
 
-def check_domain(dev_id: int, domain_id: int) -> int:
-    """Return the number of a domain; ValueError and RuntimeError if there is no such."""
-    count = locality_domain_count(dev_id)
-    if not 0 <= domain_id < count:
-        raise NoPlaceError(f"device {dev_id} has {count} locality domains, got domain {domain_id}")
-    return domain_id
-
-
-def check_split(sm_split: str) -> None:
-    """Raise ValueError for a way to split that is unknown."""
-    if sm_split not in SM_SPLITS:
-        raise ValueError(f"sm_split is one of {', '.join(SM_SPLITS)}, got {sm_split!r}")
+def domain_of(dev_id: int, domain_id: int, sm_split: str = "backfill") -> Any:
+    """Return a domain of a device; ValueError and RuntimeError if there is no such."""
+    domains = domains_of(dev_id, sm_split)
+    if not 0 <= domain_id < len(domains):
+        raise NoPlaceError(f"device {dev_id} has {len(domains)} locality domains, got domain {domain_id}")
+    return domains[domain_id]
 
 
 def check_count(count: int, message: str) -> None:
