@@ -10,6 +10,7 @@ from helpers import ON_CUDA
 
 import stf.compat.cuda_stf as cuda_stf
 from stf.compat.cuda_stf._stream_utils import get_stream_pointer
+from stf.compat.cuda_stf.partitions import as_partition
 
 exec_place, data_place, grids = cuda_stf.exec_place, cuda_stf.data_place, cuda_stf.exec_place_grid
 
@@ -167,6 +168,13 @@ def test_partitions() -> None:
     for spec in ((("blocked", 1), None), (("diagonal", 0), None), (None,), (None, None)):
         with pytest.raises(ValueError):
             cuda_stf.cute_partition.from_spec((10, 7), spec, (4,))
+
+
+def test_each_element_lies_at_one_place() -> None:
+    part = cuda_stf.cute_partition.from_spec((10,), (("blocked", 0),), (4,))
+    assert [part.apply((10,), (i,), (4,))[0] for i in range(4)] == [slice(i, min(i + 3, 10)) for i in (0, 3, 6, 9)]
+    scattered = as_partition(lambda at, dims, places: at[0] % 2 * 2)  # none at 1: all lie in blocks
+    assert [len(scattered.apply((9,), (i,), (3,))[0]) for i in range(3)] == [3, 3, 3]
 
 
 def test_how_data_would_lie() -> None:

@@ -56,7 +56,41 @@ def partition_fn_cyclic() -> partition_function:
     return partition_function._of(FIRST_POINTER - 1, stf.cyclic_partition())
 
 
-class mapped_partition:
+class by_element:
+    """A partition that says of each element which place has it."""
+
+    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
+        """Return the position of the place that has an element."""
+        raise NotImplementedError
+
+    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Any:
+        """Return what lies at a position of the grid: the box of elements that it has.
+
+        Where memory lies changes no value. So elements that are scattered, and more than `MOST_MAPPED`, lie in blocks
+        of the first axis instead.
+        """
+        dims = tuple(shape)
+        boxes = self.boxes(dims, tuple(grid_dims)) if 0 < math.prod(dims) <= MOST_MAPPED else None
+        if boxes is None:
+            return BLOCKS.apply(shape, position, grid_dims)
+        return boxes.get(tuple(position), tuple(slice(0, 0) for _ in dims))
+
+    def boxes(self, dims: tuple[int, ...], grid: tuple[int, ...]) -> dict[tuple[int, ...], tuple[slice, ...]] | None:
+        """Return the box of elements of each position that has some; None if those of one are no box."""
+        bounds: dict[tuple[int, ...], tuple[int, Any, Any]] = {}
+        for coords in np.ndindex(*dims):
+            owner = self.get_executor(coords, dims, grid)
+            count, first, last = bounds.get(owner, (0, coords, coords))
+            bounds[owner] = count + 1, tuple(map(min, first, coords)), tuple(map(max, last, coords))
+        found = {}
+        for owner, (count, first, last) in bounds.items():
+            found[owner] = tuple(slice(low, high + 1) for low, high in zip(first, last, strict=True))
+            if count != math.prod(axis.stop - axis.start for axis in found[owner]):
+                return None
+        return found
+
+
+class mapped_partition(by_element):
     """A partition by a function of the user's, which says the place of each element."""
 
     def __init__(self, mapper: Callable[..., Any]) -> None:
@@ -73,40 +107,8 @@ class mapped_partition:
             raise ValueError(f"mapper returned out-of-range coordinates {position} for a grid of shape {grid}")
         return tuple(int(i) for i in position)
 
-    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Any:
-        """Return what lies at a position of the grid: the box of elements that the mapper gives it.
 
-        Where memory lies changes no value. So elements that the mapper scatters, and more than `MOST_MAPPED`, lie in
-        blocks of the first axis instead.
-        """
-        dims, grid = tuple(shape), tuple(grid_dims)
-        if 0 < math.prod(dims) <= MOST_MAPPED:
-            owned = np.zeros(dims, bool)
-            for coords in np.ndindex(*dims):
-                owned[coords] = self.get_executor(coords, dims, grid) == tuple(position)
-            found = np.argwhere(owned)
-            if not len(found):
-                return tuple(slice(0, 0) for _ in dims)
-            first, last = found.min(axis=0), found.max(axis=0) + 1
-            if len(found) == math.prod((last - first).tolist()) and self.is_in_boxes(dims, grid):
-                return tuple(slice(int(low), int(high)) for low, high in zip(first, last, strict=True))
-        return BLOCKS.apply(shape, position, grid_dims)
-
-    def is_in_boxes(self, dims: tuple[int, ...], grid: tuple[int, ...]) -> bool:
-        """Return whether the elements of each position are a box."""
-        bounds: dict[tuple[int, ...], list[Any]] = {}
-        for coords in np.ndindex(*dims):
-            known = bounds.setdefault(self.get_executor(coords, dims, grid), [0, coords, coords])
-            known[0] += 1
-            known[1] = tuple(map(min, known[1], coords))
-            known[2] = tuple(map(max, known[2], coords))
-        return all(
-            count == math.prod(high - low + 1 for low, high in zip(first, last, strict=True))
-            for count, first, last in bounds.values()
-        )
-
-
-class cute_partition:
+class cute_partition(by_element):
     """A partition by a policy for each axis, of data of one shape over a grid of one shape; see `from_spec`.
 
     Attributes
@@ -266,8 +268,6 @@ class cute_partition:
             )
         number = self.owners([np.array([int(i)]) for i in coords])[0]
         return tuple(int(i) for i in np.unravel_index(number, self.grid_dims))
-
-    apply = mapped_partition.apply
 
     def __repr__(self) -> str:
         return f"cute_partition(true_dims={self.true_dims}, grid_dims={self.grid_dims}, spec={self.spec})"
