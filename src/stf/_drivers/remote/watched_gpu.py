@@ -40,8 +40,8 @@ class Watch:
         self.pointer = pointer  # of the CUDA stream
         self.issued = 0  # events
         self.reached = 0  # the last mark of the client's that is over
-        self.marks: collections.deque[tuple[int, int]] = collections.deque()  # (mark of the client's, event)
-        self.pending: collections.deque[tuple[int, Any]] = collections.deque()  # (event, what is told)
+        # (event, what is told): a mark of the client's is (stream, mark)
+        self.pending: collections.deque[tuple[int, Any]] = collections.deque()
 
 
 def call_on(pointer: int, ordinal: int, body: Any) -> None:
@@ -115,13 +115,11 @@ class WatchedGpu(WrappingDriver):
                 time.sleep(SHORT_S if time.monotonic() - last < EAGER_S else LONG_S)
 
     def pass_first(self, watch: Watch) -> Any:
-        """Return what is told of a stream that has got to its first event; forget its mark."""
+        """Return what is told of a stream that has got to its first event."""
         with self.work:
             what = watch.pending.popleft()[1]
             if type(what[0]) is int:
                 watch.reached = what[1]
-                while watch.marks and watch.marks[0][0] <= watch.reached:
-                    watch.marks.popleft()
         return what
 
     def expect(self, stream: int, watch: Watch, what: Any) -> None:
@@ -129,8 +127,6 @@ class WatchedGpu(WrappingDriver):
         with self.work:
             watch.issued += 1
             self.inner.record(stream, watch.issued)
-            if type(what[0]) is int:
-                watch.marks.append((what[1], watch.issued))
             watch.pending.append((watch.issued, what))
             self.work.notify()
 
@@ -167,7 +163,8 @@ class WatchedGpu(WrappingDriver):
         if watch is None:
             return int(self.inner.wait_event(stream, other, sequence))
         with self.work:
-            event = next((event for mark, event in watch.marks if mark >= sequence), 0)
+            later = (event for event, what in watch.pending if type(what[0]) is int and what[1] >= sequence)
+            event = next(later, 0)
         return int(self.inner.wait_event(stream, other, event)) if event else 0  # else it is over
 
     def completed(self, stream: int) -> int:
