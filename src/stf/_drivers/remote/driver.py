@@ -31,8 +31,8 @@ from typing import Any
 
 from stf._drivers.remote.endpoint import CLIENT, Endpoint, Message, error_in
 from stf._drivers.remote.functions import Functions, pickled_arguments, plain_call
-from stf._drivers.remote.links import RemoteStream, WorkerLink
-from stf._drivers.remote.parcels import PARCEL, ParcelsOfWorkers, lose_part
+from stf._drivers.remote.links import CALL, COPY, HOST_CALL, LAST, PARCEL, RECORD, WAIT, RemoteStream, WorkerLink
+from stf._drivers.remote.parcels import ParcelsOfWorkers, lose_part
 from stf._drivers.remote.surroundings import carried
 from stf._drivers.remote.turns import call_in_passing, call_last, lose_call, lose_copy
 from stf._drivers.remote.watched import WatchedDriver
@@ -46,8 +46,6 @@ BATCH = 256  # commands
 BATCH_S = 1e-3
 ALIGNMENT = 64
 FIRST_BLOCK = 1 << 48
-RECORD, WAIT, CALL, COPY, HOST_CALL = range(5)  # of what is pending; `parcels` has one more
-LAST = 6
 NOTHING = ("", 0)
 NETWORK = Link(1e-3, 1e9)  # 16 MiB between processes of one machine, as it was measured
 
@@ -556,7 +554,7 @@ class RemoteDriver(WrappingDriver):
 
     def note_failed(self, number: int, cause: int, content: bytes | None) -> None:
         """Hear that something has failed, or was skipped for what has."""
-        trip = self.bodies.pop(number, None) or self.parcels.failed(number)
+        trip = self.bodies.pop(number, None) or self.parcels.trip(number, has_failed=True)
         failure = self.errors_of.get(cause)
         if trip is None:
             if failure is None and cause == number and content is not None and number in self.launch_copies:
@@ -574,7 +572,7 @@ class RemoteDriver(WrappingDriver):
 
     def note_ran(self, number: int, worker: int, thread: int, start_ns: int, end_ns: int) -> None:
         """Hear when a body ran, by the clock of its worker."""
-        trip = self.bodies.get(number) or self.parcels.ran(number)
+        trip = self.bodies.get(number) or self.parcels.trip(number)
         if trip is not None:
             shift = self.clocks.get(worker, 0)
             trip.ran(worker << 48 | thread & ((1 << 48) - 1), start_ns + shift, end_ns + shift)
@@ -735,9 +733,6 @@ class RemoteDriver(WrappingDriver):
             best = now - sent
             self.clocks[worker] = (now + sent) // 2 - clock_ns
         self.pings[worker] = (sent, best)
-
-    def fault(self) -> Any:
-        return self.inner.fault()
 
     def statistics(self) -> tuple[int, int, int, int, list[int]]:
         streams, spare, workers, allocations, used = self.inner.statistics()

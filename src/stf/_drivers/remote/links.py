@@ -10,6 +10,8 @@ from stf._drivers.remote.endpoint import Message
 from stf._port.remote_arrays import first_address
 from stf.errors import WorkerLostError
 
+RECORD, WAIT, CALL, COPY, HOST_CALL, PARCEL, LAST = range(7)  # of what is pending on a stream
+
 
 class WorkerLink:
     """The commands for one worker.

@@ -26,12 +26,12 @@ from typing import Any
 
 from stf._drivers.remote.functions import Sent, pickled_arguments, plain_call
 from stf._drivers.remote.kept import AWAIT, CALL, COPY, FILL, PULL, PUSH, RECORD, WAIT
+from stf._drivers.remote.links import PARCEL
 from stf._drivers.remote.surroundings import carried
 from stf._port.remote_arrays import owner_of
 
 LANES = 16  # of a parcel on a worker
 CLIENT = 0
-PARCEL = 5  # among what is pending on a stream
 
 
 class Lane:
@@ -323,27 +323,16 @@ class ParcelsOfWorkers:
         if run.parcel.closed and not run.parcel.running:
             self.drop(run.parcel)
 
-    def find(self, number: int) -> tuple[Run, int] | None:
-        """Return the run of which a number is a body's, and which of its bodies; None if it is of none."""
+    def trip(self, number: int, has_failed: bool = False) -> Any:
+        """Return what is told of a body, that it has failed or was skipped, or when it ran; None if it is none."""
         with self.driver.lock:
             position = bisect.bisect_right(self.firsts, number) - 1
             run = self.runs.get(self.firsts[position]) if position >= 0 else None
         if run is None or number >= run.first + len(run.parcel.bodies):
             return None
-        return run, number - run.first
-
-    def failed(self, number: int) -> Any:
-        """Return what is told that a body has failed, or was skipped; None if the number is no body's."""
-        found = self.find(number)
-        if found is None:
-            return None
-        found[0].told.add(number)
-        return found[0].launched.trip(found[1])
-
-    def ran(self, number: int) -> Any:
-        """Return what is told when a body ran; None if the number is no body's."""
-        found = self.find(number)
-        return None if found is None else found[0].launched.trip(found[1])
+        if has_failed:
+            run.told.add(number)
+        return run.launched.trip(number - run.first)
 
     def drop(self, parcel: Parcel) -> None:
         """Let the workers forget a parcel."""

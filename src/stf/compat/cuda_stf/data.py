@@ -88,16 +88,15 @@ def rw(ld: Any, dplace: Any = None) -> dep:
 class Data:
     """What logical data of both kinds of contexts have."""
 
-    __slots__ = ("__weakref__", "_data", "_readonly", "_symbol")
+    __slots__ = ("__weakref__", "_data", "_readonly")
 
     _data: Any  # of stf
-    _symbol: str | None
     _readonly: bool  # from now on, whatever its memory allows
 
     @classmethod
     def _of(cls, data: Any) -> Any:
         made = cls.__new__(cls)
-        made._data, made._readonly, made._symbol = data, False, data.name
+        made._data, made._readonly = data, False
         return made
 
     @property
@@ -114,12 +113,12 @@ class Data:
     @property
     def symbol(self) -> str | None:
         """The name."""
-        return self._symbol
+        name: str | None = self._data.name
+        return name
 
     def set_symbol(self, name: str) -> None:
         """Name the data."""
         self._data.set_symbol(name)
-        self._symbol = name
 
     @property
     def readonly(self) -> bool:
