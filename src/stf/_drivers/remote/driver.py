@@ -301,7 +301,7 @@ class RemoteDriver(WrappingDriver):
                 if source.link.lost is None:
                     self.command(source.link, "note_awaited", name, sequence, worker)
                     return
-        self.inner.tell(("await", name, sequence, worker))
+        self.client.note_awaited(name, sequence, worker)
 
     def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
         self.flush_all()
@@ -658,7 +658,7 @@ class RemoteDriver(WrappingDriver):
                 self.inner.record(stream, number)
                 for link in self.links:
                     if link.lost is None:
-                        self.inner.tell(("await", remote.name, number, link.worker))
+                        self.client.note_awaited(remote.name, number, link.worker)
             elif kind == COPY:
                 self.inner.call(stream, functools.partial(lose_copy, self, number, error))
             elif kind == HOST_CALL:

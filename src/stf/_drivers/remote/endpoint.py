@@ -94,7 +94,7 @@ class Endpoint:
 
     def post(self, peer: int, *message: Any) -> None:
         """Let the teller send a message."""
-        self.driver.tell(("post", peer, message))
+        self.driver.tell((self.add, peer, message))
 
     def find(self, address: int) -> tuple[int, Any]:
         """Return where memory of this process is, and what keeps it alive."""
@@ -137,8 +137,8 @@ class Endpoint:
                         is_over = True
                     elif type(item[0]) is int:
                         self.tell_reached(out, *item)
-                    else:
-                        self.tell_news(out, *item)
+                    else:  # a method, and its arguments
+                        item[0](out, *item[1:])
             except Exception as error:  # others would wait for what it did not tell
                 self.give_up(error)
                 return
@@ -154,23 +154,18 @@ class Endpoint:
     def give_up(self, error: BaseException) -> None:
         """Say that this process cannot go on."""
 
-    def tell_news(self, out: dict[int, list[Message]], kind: str, *what: Any) -> None:
-        """Tell something else than a mark."""
-        if kind == "post":
-            peer, message = what
-            out.setdefault(peer, []).append(message)
-        elif kind == "exchange":
-            message = what[0]()
-            if message is not None:
-                out.setdefault(message[0], []).append(message[1])
-        elif kind == "await":
-            name, sequence, peer = what
-            stream = self.streams.get(name)
-            reached = 0 if stream is None else self.driver.completed(stream)
-            if reached >= sequence:
-                out.setdefault(peer, []).append(("reached", name, reached))
-            else:
-                self.awaited.setdefault(name, []).append((sequence, peer))
+    def add(self, out: dict[int, list[Message]], peer: int, message: Message) -> None:
+        """Send a message with the others."""
+        out.setdefault(peer, []).append(message)
+
+    def tell_awaited(self, out: dict[int, list[Message]], name: int, sequence: int, peer: int) -> None:
+        """Tell of a mark, or remember who waits for it."""
+        stream = self.streams.get(name)
+        reached = 0 if stream is None else self.driver.completed(stream)
+        if reached >= sequence:
+            self.add(out, peer, ("reached", name, reached))
+        else:
+            self.awaited.setdefault(name, []).append((sequence, peer))
 
     def tell_reached(self, out: dict[int, list[Message]], stream: int, sequence: int) -> None:
         """Tell of a mark those who wait for it."""
@@ -180,14 +175,14 @@ class Endpoint:
         waiting = self.awaited.get(name)
         if waiting:
             for peer in {peer for wanted, peer in waiting if wanted <= sequence}:
-                out.setdefault(peer, []).append(("reached", name, sequence))
+                self.add(out, peer, ("reached", name, sequence))
             self.awaited[name] = [pair for pair in waiting if pair[0] > sequence]
 
     # -- marks of other processes ------------------------------------------------------------------------------
 
     def note_awaited(self, name: int, sequence: int, peer: int) -> None:
         """Let the teller see to who waits for a mark of this process."""
-        self.driver.tell(("await", name, sequence, peer))
+        self.driver.tell((self.tell_awaited, name, sequence, peer))
 
     def reached(self, name: int, sequence: int) -> None:
         """Record on a mirror what its owner has reached; who waits for it may come later than the mark."""
@@ -209,15 +204,15 @@ class Endpoint:
             end, mark = self.spare.pop() if self.spare else (self.driver.stream_create(-1), 0)
             self.exchanges[number] = (end, mark + 1, peer, target, tag)
 
-        def message() -> tuple[int, Message] | None:
+        def start(out: dict[int, list[Message]]) -> None:
             is_wanted = number in self.exchanges and not self.is_called_off(tag)
             made = begin(number) if is_wanted else None
             if made is not None:
-                return peer, made
-            self.end_exchange(number)
-            return None
+                self.add(out, peer, made)
+            else:
+                self.end_exchange(number)
 
-        self.driver.call(stream, Notice(("exchange", message)))
+        self.driver.call(stream, Notice((start,)))
         self.driver.wait_event(stream, end, mark + 1)
 
     def is_called_off(self, tag: int) -> bool:

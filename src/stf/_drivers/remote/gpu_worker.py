@@ -33,11 +33,6 @@ class GpuWorker(Worker):
         real, _owner = self.find(address)
         self.driver.fill(self.streams[name], real, tuple(strides), tuple(shape), pattern)
 
-    def tell_news(self, out: Any, kind: str, *what: Any) -> None:
-        if kind == "fault":
-            raise what[0]
-        super().tell_news(out, kind, *what)
-
 
 def make_worker(number: int, threads: int, send: Callable[[int, bytes], None], gpu: int | None = None) -> Worker:
     """Return a worker on the CPU, or on the GPU of an ordinal.

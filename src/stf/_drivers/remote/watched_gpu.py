@@ -53,6 +53,11 @@ def call_on(pointer: int, ordinal: int, body: Any) -> None:
         here.stream = None
 
 
+def give_up(out: Any, fault: BaseException) -> None:
+    """Raise, in the thread that tells, what has lost the device."""
+    raise fault
+
+
 class WatchedGpu(WrappingDriver):
     """The driver of a worker with a GPU.
 
@@ -105,7 +110,7 @@ class WatchedGpu(WrappingDriver):
                     found.append(self.pass_first(watch))
             fault = self.inner.fault() or next(iter(self.inner.errors), None)
             if fault is not None:  # all events seem done to a driver that has lost its device
-                self.tell(("fault", fault))
+                self.tell((give_up, fault))
                 return
             if found:
                 last = time.monotonic()

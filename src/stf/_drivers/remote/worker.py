@@ -115,7 +115,7 @@ class Worker(Endpoint):
         if name is not None and (name, sequence) in self.inner_marks:
             self.inner_marks.remove((name, sequence))
         elif name is not None and name not in self.inner_lanes:
-            out.setdefault(CLIENT, []).append(("reached", name, sequence))
+            self.add(out, CLIENT, ("reached", name, sequence))
         super().tell_reached(out, stream, sequence)
 
     # -- memory ------------------------------------------------------------------------------------------------
@@ -149,16 +149,14 @@ class Worker(Endpoint):
     def free(self, name: int, address: int) -> None:
         """Free memory when the stream gets here; until then others may still ask for its content."""
         real, nbytes, _owner = self.blocks[address]
-        self.driver.call(self.streams[name], Notice(("forget", address)))
+        self.driver.call(self.streams[name], Notice((self.forget, address)))
         self.driver.free(0, real, nbytes, self.streams[name])
 
-    def tell_news(self, out: dict[int, list[Message]], kind: str, *what: Any) -> None:
-        if kind == "forget":
-            with self.lock:
-                self.blocks.pop(what[0])
-                del self.starts[bisect.bisect_left(self.starts, what[0])]
-        else:
-            super().tell_news(out, kind, *what)
+    def forget(self, out: dict[int, list[Message]], address: int) -> None:
+        """Know memory no more."""
+        with self.lock:
+            self.blocks.pop(address)
+            del self.starts[bisect.bisect_left(self.starts, address)]
 
     def copy(self, name: int, target: Any, source: Any) -> None:
         """Copy an array within this worker."""
