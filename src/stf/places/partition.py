@@ -7,12 +7,13 @@ a shape or bounds, with steps too.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -120,12 +121,6 @@ class Tiles(Sequence[int]):
         number = self.axis.index(item) // self.tile - self.first  # type: ignore[arg-type]
         return number >= 0 and number % self.stride == 0
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
@@ -141,7 +136,7 @@ class Tiles(Sequence[int]):
 # -- the partitions ------------------------------------------------------------------------------------------------
 
 
-def blocked_partition(axis: int = 0) -> BlockedPartition:
+def blocked_partition(axis: int = 0) -> OneAxisPartition:
     """Make a partition that gives each place one contiguous block along an axis; blocks differ by one element at most.
 
     A grid of several axes is taken in C order.
@@ -162,10 +157,11 @@ def blocked_partition(axis: int = 0) -> BlockedPartition:
     >>> [list(stf.blocked_partition().apply(10, place, 4)[0]) for place in range(4)]
     [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
     """
-    return BlockedPartition(axis)
+    _check_number("an axis", axis)
+    return OneAxisPartition(Policy("blocked"), axis)
 
 
-def tiled_partition(tile: int, axis: int = 0) -> TiledPartition:
+def tiled_partition(tile: int, axis: int = 0) -> OneAxisPartition:
     """Make a partition that deals tiles of an axis to the places in turn: the first to place 0, the next to place 1.
 
     A grid of several axes is taken in C order.
@@ -187,7 +183,11 @@ def tiled_partition(tile: int, axis: int = 0) -> TiledPartition:
     >>> [list(stf.tiled_partition(2).apply(10, place, 3)[0]) for place in range(3)]
     [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5]]
     """
-    return TiledPartition(tile, axis)
+    _check_number("a tile", tile)
+    _check_number("an axis", axis)
+    if tile < 1:
+        raise ValueError(f"a tile has one element or more, got tiled_partition({tile})")
+    return OneAxisPartition(Policy("block_cyclic", tile), axis)
 
 
 def cyclic_partition() -> CyclicPartition:
@@ -204,14 +204,44 @@ def cyclic_partition() -> CyclicPartition:
     return CyclicPartition()
 
 
-@dataclass(frozen=True, repr=False)
-class BlockedPartition:
-    """What `blocked_partition` makes."""
+class Policy(NamedTuple):
+    """How one axis is divided: by a rule, in blocks of `block` elements, by an axis of the grid, if one was given."""
 
-    axis: int = 0
+    rule: str
+    block: int = 1
+    grid_axis: int | None = None
 
-    def __post_init__(self) -> None:
-        _check_number("an axis", self.axis)
+    def part(self, axis: range, place: int, places: int) -> Any:
+        """Return what belongs to a place."""
+        if self.rule == "blocked":
+            small, larger = divmod(len(axis), places)  # the first blocks have one element more
+            start = place * small + min(place, larger)
+            return axis[start : start + small + (place < larger)]
+        return axis[place::places] if self.rule == "cyclic" else Tiles(axis, self.block, place, places)
+
+    def owner(self, index: int, extent: int, places: int) -> int:
+        """Return the place that an element belongs to."""
+        if self.rule != "blocked":
+            return index // self.block % places
+        small, larger = divmod(extent, places)
+        border = larger * (small + 1)
+        return index // (small + 1) if index < border else larger + (index - border) // small
+
+    def __repr__(self) -> str:
+        items = [repr(self.rule), *([str(self.block)] if self.rule == "block_cyclic" else [])]
+        items += [] if self.grid_axis is None else [str(self.grid_axis)]
+        return items[0] if len(items) == 1 else f"({', '.join(items)})"
+
+
+class PartitionByAxes:
+    """A partition that has a policy for each axis of a space, or None for an axis that stays whole.
+
+    The divided axes take the axes of the grid in order, and the last one takes all that are left, in C order.
+    """
+
+    def policies(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[Policy | None, ...]:
+        """Return the policies for a space of a shape; ValueError if it cannot be divided."""
+        raise NotImplementedError
 
     def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
         """Return the part of an index space that belongs to a position of the grid.
@@ -231,15 +261,19 @@ class BlockedPartition:
         Raises
         ------
         ValueError
-            The space has no such axis.
+            The space does not have the axes that are divided, or the grid lacks one that divides it.
         IndexError
             There is no such position.
         """
-        space, place, places = _arguments(shape, position, grid_dims)
-        axis = _checked_axis(self.axis, len(space))
-        extent = len(space[axis])
-        start, stop = _block_start(place, extent, places), _block_start(place + 1, extent, places)
-        return _with_axis(space, axis, space[axis][start:stop])
+        space, grid = as_space(shape), as_dims(grid_dims)
+        where = _position(position, grid)
+        shares, unused = _shares(self.policies(tuple(map(len, space)), grid), grid)
+        if unused and any([where[k] for k in unused]):
+            return Part([axis[:0] for axis in space])
+        found: list[Any] = list(space)
+        for k, policy, steps, places in shares:
+            found[k] = policy.part(space[k], sum([where[i] * step for i, step in steps]), places)
+        return Part(found)
 
     def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
         """Return the position in the grid that an element belongs to.
@@ -257,65 +291,46 @@ class BlockedPartition:
             One index per axis of the grid.
         """
         where, extents, grid = _element(coords, dims, grid_dims)
-        axis = _checked_axis(self.axis, len(extents))
-        small, larger = divmod(extents[axis], math.prod(grid))
-        border = larger * (small + 1)  # the first blocks have one element more
-        index = where[axis]
-        owner = index // (small + 1) if index < border else larger + (index - border) // small
-        return _unflattened(owner, grid)
-
-    def __repr__(self) -> str:
-        return f"blocked_partition(axis={self.axis})"
+        position = [0] * len(grid)
+        for k, policy, steps, places in _shares(self.policies(extents, grid), grid)[0]:
+            owner = policy.owner(where[k], extents[k], places)
+            for i, step in steps:
+                position[i] = owner // step % grid[i]
+        return tuple(position)
 
 
 @dataclass(frozen=True, repr=False)
-class TiledPartition:
-    """What `tiled_partition` makes."""
+class OneAxisPartition(PartitionByAxes):
+    """What `blocked_partition` and `tiled_partition` make."""
 
-    tile: int
-    axis: int = 0
+    policy: Policy
+    axis: int
 
-    def __post_init__(self) -> None:
-        _check_number("a tile", self.tile)
-        _check_number("an axis", self.axis)
-        if self.tile < 1:
-            raise ValueError(f"a tile has one element or more, got tiled_partition({self.tile})")
-
-    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
-        """Return the part of an index space that belongs to a position of the grid; see `blocked_partition`."""
-        space, place, places = _arguments(shape, position, grid_dims)
-        axis = _checked_axis(self.axis, len(space))
-        return _with_axis(space, axis, Tiles(space[axis], self.tile, place, places))
-
-    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
-        """Return the position in the grid that an element belongs to; see `blocked_partition`."""
-        where, extents, grid = _element(coords, dims, grid_dims)
-        axis = _checked_axis(self.axis, len(extents))
-        return _unflattened(where[axis] // self.tile % math.prod(grid), grid)
+    def policies(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[Policy | None, ...]:
+        """Return the policy for the axis that is divided, and None for the others."""
+        ndim, axis = len(shape), self.axis
+        _checked_ndim(ndim)
+        if not -ndim <= axis < ndim:
+            raise ValueError(f"the partition divides axis {axis}, and the space has {ndim} axes; give another axis=")
+        return (*[None] * (axis % ndim), self.policy, *[None] * (ndim - 1 - axis % ndim))
 
     def __repr__(self) -> str:
-        return f"tiled_partition({self.tile}, axis={self.axis})"
+        if self.policy.rule == "blocked":
+            return f"blocked_partition(axis={self.axis})"
+        return f"tiled_partition({self.policy.block}, axis={self.axis})"
+
+
+CYCLIC = Policy("cyclic")
 
 
 @dataclass(frozen=True, repr=False)
-class CyclicPartition:
+class CyclicPartition(PartitionByAxes):
     """What `cyclic_partition` makes."""
 
-    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
-        """Return the part of an index space that belongs to a position of the grid; see `blocked_partition`."""
-        space = as_space(shape)
-        _checked_ndim(len(space))
-        grid = as_dims(grid_dims)
-        folded = _folded(grid, len(space))
-        where = _unflattened(_flattened(position, grid), folded)
-        return Part(axis[first::step] for axis, first, step in zip(space, where, folded, strict=True))
-
-    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
-        """Return the position in the grid that an element belongs to; see `blocked_partition`."""
-        where, extents, grid = _element(coords, dims, grid_dims)
-        folded = _folded(grid, len(extents))
-        owner = [index % step for index, step in zip(where, folded, strict=True)]
-        return _unflattened(_flattened(tuple(owner), folded), grid)
+    def policies(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[Policy | None, ...]:
+        """Return a policy for as many axes as the grid has."""
+        _checked_ndim(len(shape))
+        return tuple([CYCLIC if k < len(grid) else None for k in range(len(shape))])
 
     def __repr__(self) -> str:
         return "cyclic_partition()"
@@ -330,9 +345,9 @@ class NullPartition:
 
     def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
         """Return the whole space for the first position of the grid, an empty part for the others."""
-        space, place, _ = _arguments(shape, position, grid_dims)
+        space, where = as_space(shape), _position(position, as_dims(grid_dims))
         _checked_ndim(len(space))
-        return Part(space) if place == 0 else _with_axis(space, 0, space[0][:0])
+        return Part((space[0][:0], *space[1:])) if any(where) else Part(space)
 
     def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
         """Return the first position of the grid."""
@@ -379,7 +394,7 @@ def part_of(partition: Any, shape: Any, position: Any, grid_dims: Any) -> Part:
         What its `apply` returned is no part of the space.
     """
     space, grid = as_space(shape), as_dims(grid_dims)
-    _flattened(position, grid)
+    _position(position, grid)
     result = partition.apply(shape, position, grid_dims)
     return result if isinstance(result, Part) else _as_part(result, space, type(partition).__name__)
 
@@ -439,11 +454,9 @@ def _as_axis(axis: Any) -> range:
         if axis.step < 1:
             raise ValueError(f"an index space runs upwards, got {axis!r}; use a positive step")
         return axis
-    return range(*as_dims(axis)) if not isinstance(axis, (tuple, list)) else _bad_axis(axis)
-
-
-def _bad_axis(axis: Any) -> range:
-    raise TypeError(f"an axis of an index space is an int, a slice or a range, got {axis!r}")
+    if isinstance(axis, (tuple, list)):
+        raise TypeError(f"an axis of an index space is an int, a slice or a range, got {axis!r}")
+    return range(*as_dims(axis))
 
 
 def as_dims(dims: Any) -> tuple[int, ...]:
@@ -457,12 +470,6 @@ def as_dims(dims: Any) -> tuple[int, ...]:
     return tuple(int(item) for item in items)
 
 
-def _arguments(shape: Any, position: Any, grid_dims: Any) -> tuple[tuple[range, ...], int, int]:
-    """Return the space, the number of the place in C order, and the number of places."""
-    grid = as_dims(grid_dims)
-    return as_space(shape), _flattened(position, grid), math.prod(grid)
-
-
 def _element(coords: Any, dims: Any, grid_dims: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     where, extents, grid = as_dims(coords), as_dims(dims), as_dims(grid_dims)
     _checked_ndim(len(extents))
@@ -473,37 +480,32 @@ def _element(coords: Any, dims: Any, grid_dims: Any) -> tuple[tuple[int, ...], t
     return where, extents, grid
 
 
-def _flattened(position: Any, grid: tuple[int, ...]) -> int:
+def _position(position: Any, grid: tuple[int, ...]) -> tuple[int, ...]:
     where = as_dims(position)
     if len(where) != len(grid) or not all(i < n for i, n in zip(where, grid, strict=True)):
         raise IndexError(f"position {where} is outside a grid of shape {grid}")
-    number = 0
-    for index, extent in zip(where, grid, strict=True):
-        number = number * extent + index
-    return number
+    return where
 
 
-def _unflattened(number: int, grid: tuple[int, ...]) -> tuple[int, ...]:
-    position = []
-    for extent in reversed(grid):
-        number, index = divmod(number, extent)
-        position.append(index)
-    return tuple(reversed(position))
+@functools.lru_cache(maxsize=256)
+def _shares(policies: tuple[Policy | None, ...], grid: tuple[int, ...]) -> tuple[list[Any], list[int]]:
+    """Return each axis of a space that is divided: its policy, the axes of the grid that divide it, how many places.
 
-
-def _folded(grid: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """Return the grid with exactly `ndim` axes: ones added, or the last ones taken together. C order is kept."""
-    if len(grid) <= ndim:
-        return grid + (1,) * (ndim - len(grid))
-    return (*grid[: ndim - 1], math.prod(grid[ndim - 1 :]))
-
-
-def _block_start(place: int, extent: int, places: int) -> int:
-    return place * (extent // places) + min(place, extent % places)
-
-
-def _with_axis(space: tuple[range, ...], axis: int, part: Any) -> Part:
-    return Part((*space[:axis], part, *space[axis + 1 :]))
+    With the axes of the grid, how many places further one more along them is. The rest are axes that divide nothing.
+    """
+    divided = [(k, policy) for k, policy in enumerate(policies) if policy is not None]
+    free = [axis for axis in range(len(grid)) if axis not in {policy.grid_axis for _, policy in divided}]
+    last = max([k for k, policy in divided if policy.grid_axis is None], default=-1)
+    shares = []
+    for k, policy in divided:
+        mine: list[Any] = [policy.grid_axis]
+        if policy.grid_axis is None:
+            count = len(free) if k == last else 1
+            mine, free = free[:count], free[count:]
+        dims = [grid[axis] for axis in mine]
+        steps = [(axis, math.prod(dims[i + 1 :])) for i, axis in enumerate(mine)]
+        shares.append((k, policy, steps, math.prod(dims)))
+    return shares, free
 
 
 def _check_number(what: str, number: Any) -> None:
@@ -514,13 +516,6 @@ def _check_number(what: str, number: Any) -> None:
 def _checked_ndim(ndim: int) -> None:
     if ndim == 0:
         raise ValueError("a zero-dimensional space has one element and no axis to divide; run it at one place")
-
-
-def _checked_axis(axis: int, ndim: int) -> int:
-    _checked_ndim(ndim)
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"the partition divides axis {axis}, and the space has {ndim} axes; give another axis=")
-    return axis % ndim
 
 
 def _as_part(result: Any, space: tuple[range, ...], name: str) -> Part:

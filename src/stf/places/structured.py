@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from stf._support.arguments import is_integer
-from stf.places.partition import Part, Tiles, as_dims, as_space
-from stf.places.partition import _block_start as block_start
-from stf.places.partition import _element as element_of
-from stf.places.partition import _flattened as flattened
-from stf.places.partition import _unflattened as unflattened
+from stf.places.partition import PartitionByAxes, Policy
 
 __all__ = ["StructuredPartition", "partition"]
 
@@ -54,34 +49,6 @@ def partition(*axes: Any) -> StructuredPartition:
     return StructuredPartition(tuple(map(as_policy, axes)))
 
 
-class Policy(NamedTuple):
-    """How one axis is divided: by a rule, in blocks of `block` elements, by an axis of the grid, if one was given."""
-
-    rule: str
-    block: int = 1
-    grid_axis: int | None = None
-
-    def part(self, axis: range, place: int, places: int) -> Any:
-        """Return what belongs to a place."""
-        if self.rule == "blocked":
-            extent = len(axis)
-            return axis[block_start(place, extent, places) : block_start(place + 1, extent, places)]
-        return axis[place::places] if self.rule == "cyclic" else Tiles(axis, self.block, place, places)
-
-    def owner(self, index: int, extent: int, places: int) -> int:
-        """Return the place that an element belongs to."""
-        if self.rule != "blocked":
-            return index // self.block % places
-        small, larger = divmod(extent, places)
-        border = larger * (small + 1)  # the first blocks have one element more
-        return index // (small + 1) if index < border else larger + (index - border) // small
-
-    def __repr__(self) -> str:
-        items = [repr(self.rule), *([str(self.block)] if self.rule == "block_cyclic" else [])]
-        items += [] if self.grid_axis is None else [str(self.grid_axis)]
-        return items[0] if len(items) == 1 else f"({', '.join(items)})"
-
-
 def as_policy(given: Any) -> Policy | None:
     """Turn what a user gives for an axis into a policy; None for an axis that stays whole."""
     if given is None:
@@ -107,7 +74,7 @@ def as_policy(given: Any) -> Policy | None:
 
 
 @dataclass(frozen=True, repr=False)
-class StructuredPartition:
+class StructuredPartition(PartitionByAxes):
     """What `partition` makes.
 
     Attributes
@@ -118,43 +85,21 @@ class StructuredPartition:
 
     axes: tuple[Policy | None, ...]
 
-    def apply(self, shape: Any, position: Any, grid_dims: Any) -> Part:
-        """Return the part of an index space that belongs to a position of the grid; see `blocked_partition`.
-
-        Raises
-        ------
-        ValueError
-            The space has another number of axes, or the grid lacks one that divides it.
-        """
-        space, grid = as_space(shape), as_dims(grid_dims)
-        self._must_suit(tuple(len(axis) for axis in space), grid)
-        where = unflattened(flattened(position, grid), grid)
-        shares = self._shares(grid)
-        used = {axis for share in shares if share is not None for axis in share}
-        is_first = all(where[axis] == 0 for axis in range(len(grid)) if axis not in used)
-        found = []
-        for policy, share, axis in zip(self.axes, shares, space, strict=True):
-            if policy is None or share is None:
-                found.append(axis if is_first else axis[:0])
-                continue
-            dims = tuple(grid[k] for k in share)
-            place = flattened(tuple(where[k] for k in share), dims)
-            found.append(policy.part(axis, place, math.prod(dims)) if is_first else axis[:0])
-        return Part(found)
-
-    def get_executor(self, coords: Any, dims: Any, grid_dims: Any) -> tuple[int, ...]:
-        """Return the position in the grid that an element belongs to; see `blocked_partition`."""
-        where, extents, grid = element_of(coords, dims, grid_dims)
-        self._must_suit(extents, grid)
-        position = [0] * len(grid)
-        for policy, share, index, extent in zip(self.axes, self._shares(grid), where, extents, strict=True):
-            if policy is None or share is None:
-                continue
-            folded = tuple(grid[k] for k in share)
-            owner = unflattened(policy.owner(index, extent, math.prod(folded)), folded)
-            for k, i in zip(share, owner, strict=True):
-                position[k] = i
-        return tuple(position)
+    def policies(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[Policy | None, ...]:
+        """Return the policies; ValueError for another number of axes, or if the grid lacks one that divides."""
+        if len(shape) != len(self.axes):
+            raise ValueError(
+                f"{self!r} has {len(self.axes)} axes, and shape {shape} has {len(shape)}; give a policy for each axis"
+            )
+        divided = [policy for policy in self.axes if policy is not None]
+        given = [policy.grid_axis for policy in divided if policy.grid_axis is not None]
+        if len(set(given)) < len(given):
+            raise ValueError(f"{self!r} divides two axes by the same axis of the grid; give each its own")
+        if any(axis >= len(grid) for axis in given) or len(divided) > len(grid):
+            raise ValueError(
+                f"{self!r} divides {len(divided)} axes, and a grid of shape {grid} has {len(grid)}; reshape the grid"
+            )
+        return self.axes
 
     def evaluate(self, shape: Any, dtype: Any, grid: Any, halo: Any = 0, halo_mode: str = "none") -> Any:
         """Say what data of a shape cost where this partition puts them, before anything is allocated.
@@ -191,37 +136,6 @@ class StructuredPartition:
         from stf.places.evaluation import evaluate
 
         return evaluate(self, shape, dtype, grid, halo, halo_mode)
-
-    def _must_suit(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> None:
-        if len(shape) != len(self.axes):
-            raise ValueError(
-                f"{self!r} has {len(self.axes)} axes, and shape {shape} has {len(shape)}; give a policy for each axis"
-            )
-        divided = [policy for policy in self.axes if policy is not None]
-        given = [policy.grid_axis for policy in divided if policy.grid_axis is not None]
-        if len(set(given)) < len(given):
-            raise ValueError(f"{self!r} divides two axes by the same axis of the grid; give each its own")
-        if any(axis >= len(grid) for axis in given) or len(divided) > len(grid):
-            raise ValueError(
-                f"{self!r} divides {len(divided)} axes, and a grid of shape {grid} has {len(grid)}; reshape the grid"
-            )
-
-    def _shares(self, grid: tuple[int, ...]) -> list[tuple[int, ...] | None]:
-        """Return the axes of the grid that divide each axis; None for one that stays whole."""
-        given = {policy.grid_axis for policy in self.axes if policy is not None}
-        free = [axis for axis in range(len(grid)) if axis not in given]
-        asking = [k for k, policy in enumerate(self.axes) if policy is not None and policy.grid_axis is None]
-        shares: list[tuple[int, ...] | None] = []
-        for k, policy in enumerate(self.axes):
-            if policy is None:
-                shares.append(None)
-            elif policy.grid_axis is not None:
-                shares.append((policy.grid_axis,))
-            elif k == asking[-1]:
-                shares.append(tuple(free))
-            else:
-                shares.append((free.pop(0),))
-        return shares
 
     def __repr__(self) -> str:
         return f"partition({', '.join(map(repr, self.axes))})"
