@@ -58,12 +58,6 @@ class ForeignPlace(ExecPlace):
     def _value(self) -> tuple[Any, ...]:
         return self.kind, self.handle, self.context_id
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ForeignPlace) and self._value() == other._value()
-
-    def __hash__(self) -> int:
-        return hash(self._value())
-
     def __repr__(self) -> str:
         maker = "cuda_stream" if self.kind == "cuda_stream" else "from_context"
         return f"exec_place.{maker}({self.handle:#x})"
@@ -92,9 +86,8 @@ def context_address(context: Any) -> int:
     handle = context.handle if hasattr(context, "handle") else context
     if handle is None or getattr(context, "is_closed", False):
         raise ValueError(f"{context!r} is closed; give a CUDA context that is alive")
-    if isinstance(handle, bool) or not (hasattr(handle, "__index__") or hasattr(handle, "__int__")):
-        raise TypeError(f"a CUDA context is its address as int, or has .handle; got {context!r}")
-    if isinstance(handle, (str, bytes, float)):
+    is_number = hasattr(handle, "__index__") or hasattr(handle, "__int__")
+    if not is_number or isinstance(handle, (bool, str, bytes, float)):
         raise TypeError(f"a CUDA context is its address as int, or has .handle; got {context!r}")
     if int(handle) == 0:
         raise ValueError("the CUDA context is null; give one that was created")

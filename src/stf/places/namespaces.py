@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stf.devices.make import default_device_count
+from stf.devices.make import configured_devices, default_device_count
 from stf.errors import PlaceError
-from stf.places.composite import composite_place, replicated_place
-from stf.places.domains import domain_of, locality_domains
 from stf.places.foreign import context_place, green_place, stream_place
-from stf.places.partition import as_dims
-from stf.places.places import MOST_DEVICES, DataPlace, ExecPlace, Grid, as_exec_place, check_index, contexts
+from stf.places.partition import as_dims, blocked_partition, check_partition
+from stf.places.places import (
+    MOST_DEVICES,
+    CompositePlace,
+    DataPlace,
+    ExecPlace,
+    Grid,
+    ReplicatedPlace,
+    as_exec_place,
+    check_index,
+    contexts,
+)
 
 __all__ = ["data_place", "exec_place"]
+
+SM_SPLITS = ("backfill", "aligned", "fine")
 
 
 class exec_place:
@@ -189,7 +199,7 @@ class exec_place:
         >>> stf.exec_place.locality_domain_count(0)
         1
         """
-        return len(locality_domains(device))
+        return exec_place.locality_domains(device).size
 
     @staticmethod
     def locality_domains(device: int = 0, sm_split: str = "backfill") -> Grid:
@@ -216,7 +226,12 @@ class exec_place:
         >>> stf.exec_place.locality_domains(0)
         exec_place.grid([exec_place.device(0)], dims=(1,))
         """
-        return Grid(locality_domains(device, sm_split))
+        if sm_split not in SM_SPLITS:
+            raise ValueError(f"sm_split is one of {', '.join(SM_SPLITS)}, got {sm_split!r}")
+        spec = configured_devices()
+        if check_index(device) not in spec.numbers:
+            raise PlaceError(f"there is no device {device} to have domains; there is {spec.text}")
+        return Grid([ExecPlace("device", int(device))])  # CUDA 13.4 is to tell more: a program for domains runs
 
     @staticmethod
     def locality_domain(device: int, index: int, sm_split: str = "backfill") -> ExecPlace:
@@ -236,7 +251,10 @@ class exec_place:
         >>> stf.exec_place.locality_domain(0, 0)
         exec_place.device(0)
         """
-        return domain_of(device, index, sm_split)
+        domains = exec_place.locality_domains(device, sm_split)
+        if check_index(index) >= domains.size:
+            raise PlaceError(f"device {device} has {domains.size} locality domains, got domain {index}")
+        return domains.places[index]
 
     @staticmethod
     def all_devices(partition: Any = None) -> Grid:
@@ -373,7 +391,7 @@ class data_place:
         >>> stf.data_place.locality_domain(0, 0)
         data_place.device(0)
         """
-        return domain_of(device, index).affine_data_place
+        return exec_place.locality_domain(device, index).affine_data_place
 
     @staticmethod
     def composite(grid: Grid, partition: Any = None) -> DataPlace:
@@ -403,7 +421,13 @@ class data_place:
         ...     print(x.parts.shape, x.parts[0].shape)
         (2,) (2, 3)
         """
-        return composite_place(grid, partition)
+        must_be_grid(grid)
+        if partition is None:
+            partition = grid.partition or blocked_partition()
+        for place in grid:
+            if place.kind not in ("device", "host"):
+                raise PlaceError(f"a composite place is made of devices, or of the host, and {place!r} is neither")
+        return CompositePlace(grid, check_partition(partition))
 
     @staticmethod
     def replicated(grid: Grid) -> DataPlace:
@@ -425,7 +449,8 @@ class data_place:
         ...     print(sum(ctx.statistics().copies.values()))
         2
         """
-        return replicated_place(grid)
+        must_be_grid(grid)
+        return ReplicatedPlace(grid)
 
     @staticmethod
     def managed() -> DataPlace:
@@ -462,3 +487,9 @@ class data_place:
         data_place.current_device()
         """
         return DataPlace("current_device")
+
+
+def must_be_grid(grid: Any) -> None:
+    """Raise TypeError for what is no grid."""
+    if not isinstance(grid, Grid):
+        raise TypeError(f"a grid of places is needed, got {grid!r}; say stf.exec_place.all_devices()")

@@ -24,7 +24,30 @@ __all__ = ["CompositePlace", "DataPlace", "ExecPlace", "Grid", "ReplicatedPlace"
 MOST_DEVICES = 1024  # of a context
 
 
-class DataPlace(Shown):
+class AnyPlace(Shown):
+    """A place, which is known by what it says: equal ones are as good as the same one."""
+
+    __slots__ = ("index", "kind")
+    _maker = ""  # as users call what makes it
+
+    def __init__(self, kind: str, index: int = -1) -> None:
+        self.kind = kind
+        self.index = index
+
+    def _value(self) -> tuple[Any, ...]:
+        return self.kind, self.index
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash(self._value())
+
+    def __repr__(self) -> str:
+        return f"{self._maker}.{self.kind}({self.index if self.kind == 'device' else ''})"
+
+
+class DataPlace(AnyPlace):
     """A memory. Get one from `data_place`.
 
     Attributes
@@ -40,12 +63,9 @@ class DataPlace(Shown):
     (1, -1)
     """
 
-    __slots__ = ("index", "kind")
+    __slots__ = ()
+    _maker = "data_place"
     _shown = ["allocate", "allocation_is_stream_ordered", "device_id", "index", "kind"]
-
-    def __init__(self, kind: str, index: int = -1) -> None:
-        self.kind = kind
-        self.index = index
 
     @property
     def device_id(self) -> int:
@@ -110,17 +130,8 @@ class DataPlace(Shown):
 
         return allocate(self, shape, dtype, stream, is_on_cuda())
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DataPlace) and (self.kind, self.index) == (other.kind, other.index)
 
-    def __hash__(self) -> int:
-        return hash((self.kind, self.index))
-
-    def __repr__(self) -> str:
-        return f"data_place.device({self.index})" if self.kind == "device" else f"data_place.{self.kind}()"
-
-
-class ExecPlace(Shown):
+class ExecPlace(AnyPlace):
     """Where a task runs: the host or a device. Get one from `exec_place`.
 
     Usable in a with-block: tasks without a place of their own run there.
@@ -138,7 +149,8 @@ class ExecPlace(Shown):
     [2. 2. 2.]
     """
 
-    __slots__ = ("affine", "ask_priorities", "index", "kind")
+    __slots__ = ("affine", "ask_priorities")
+    _maker = "exec_place"
     _shown = [
         "affine_data_place",
         "attributes",
@@ -151,8 +163,7 @@ class ExecPlace(Shown):
     ]
 
     def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
-        self.kind = kind
-        self.index = index
+        super().__init__(kind, index)
         self.affine = affine
         self.ask_priorities: Any = None  # of a device of a context: says what it has
 
@@ -335,12 +346,6 @@ class ExecPlace(Shown):
             state[1]["ask_priorities"] = None
         return state
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ExecPlace) and (self.kind, self.index) == (other.kind, other.index)
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.index))
-
     def __enter__(self) -> ExecPlace:
         defaults().append(self)
         with _counting:
@@ -351,9 +356,6 @@ class ExecPlace(Shown):
         with _counting:
             active_places[0] -= 1
         defaults().pop()
-
-    def __repr__(self) -> str:
-        return f"exec_place.device({self.index})" if self.kind == "device" else f"exec_place.{self.kind}()"
 
 
 class Grid(ExecPlace):
@@ -563,12 +565,6 @@ partition('blocked'))
             )
         return CompositePlace(self, self.partition)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grid) and self._value() == other._value()
-
-    def __hash__(self) -> int:
-        return hash(self._value())
-
     def _value(self) -> tuple[Any, ...]:
         return self.places, self.dims, self.partition
 
@@ -594,12 +590,6 @@ class CompositePlace(DataPlace):
         super().__init__("composite")
         self.grid, self.partition = grid, partition
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CompositePlace) and self._value() == other._value()
-
-    def __hash__(self) -> int:
-        return hash(self._value())
-
     def _value(self) -> tuple[Any, ...]:
         return self.grid.places, self.grid.dims, self.partition
 
@@ -622,11 +612,8 @@ class ReplicatedPlace(DataPlace):
         super().__init__("replicated")
         self.grid = grid
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ReplicatedPlace) and self.grid == other.grid
-
-    def __hash__(self) -> int:
-        return hash(("replicated", self.grid))
+    def _value(self) -> tuple[Any, ...]:
+        return (self.grid,)
 
     def __repr__(self) -> str:
         return f"data_place.replicated({self.grid!r})"
