@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -115,27 +115,20 @@ class Reducer(Shown):
         return f"stf.reducer.{self.name}"
 
 
-def lowest(dtype: Any) -> Any:
-    """Return the lowest value, or False."""
-    kind = np.dtype(dtype)
-    if is_narrow(kind) and not np.isinf(float(np.array(-np.inf).astype(kind))):  # it has none
-        return finfo(kind).min
-    return False if kind.kind == "b" else np.iinfo(kind).min if kind.kind in "iu" else -np.inf
+def extreme(side: str) -> Callable[[Any], Any]:
+    """Return what gives the "min" or the "max" of a dtype: that of all values, infinity and truth values among them."""
 
+    def value(dtype: Any) -> Any:
+        kind, infinity = np.dtype(dtype), -np.inf if side == "min" else np.inf
+        if is_narrow(kind) and not np.isinf(float(np.array(infinity).astype(kind))):  # it has none
+            import ml_dtypes  # it is there, where such a dtype is
 
-def highest(dtype: Any) -> Any:
-    """Return the highest value, or True."""
-    kind = np.dtype(dtype)
-    if is_narrow(kind) and not np.isinf(float(np.array(np.inf).astype(kind))):
-        return finfo(kind).max
-    return True if kind.kind == "b" else np.iinfo(kind).max if kind.kind in "iu" else np.inf
+            return getattr(ml_dtypes.finfo(kind), side)
+        if kind.kind == "b":
+            return side == "max"
+        return getattr(np.iinfo(kind), side) if kind.kind in "iu" else infinity
 
-
-def finfo(dtype: np.dtype[Any]) -> Any:
-    """Return the range of a dtype of ml_dtypes'."""
-    import ml_dtypes  # it is there, where such a dtype is
-
-    return ml_dtypes.finfo(dtype)
+    return value
 
 
 def all_bits(dtype: Any) -> Any:
@@ -144,47 +137,18 @@ def all_bits(dtype: Any) -> Any:
     return True if kind.kind == "b" else np.array(-1).astype(kind) if kind.kind == "i" else np.iinfo(kind).max
 
 
-def _logical(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
-    def combine(a: Any, b: Any, out: Any) -> Any:
-        out[...] = ufunc(a, b)
+def into(ufunc: Any) -> Callable[[Any, Any, Any], Any]:
+    """Return what stores the result of a function of NumPy's of two arrays."""
+    return lambda a, b, out: ufunc(a, b, out=out)
+
+
+def stored(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any], None]:
+    """Return what stores the result of any function of two arrays."""
+
+    def combine(a: Any, b: Any, out: Any) -> None:
+        out[...] = function(a, b)
 
     return combine
-
-
-def scalar_sum(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def scalar_product(a: Any, b: Any) -> Any:
-    return a * b
-
-
-def scalar_minval(a: Any, b: Any) -> Any:
-    return b if b < a or b != b else a  # NaN wins, as in NumPy
-
-
-def scalar_maxval(a: Any, b: Any) -> Any:
-    return b if b > a or b != b else a
-
-
-def scalar_logical_and(a: Any, b: Any) -> Any:
-    return a != 0 and b != 0
-
-
-def scalar_logical_or(a: Any, b: Any) -> Any:
-    return a != 0 or b != 0
-
-
-def scalar_bitwise_and(a: Any, b: Any) -> Any:
-    return a & b
-
-
-def scalar_bitwise_or(a: Any, b: Any) -> Any:
-    return a | b
-
-
-def scalar_bitwise_xor(a: Any, b: Any) -> Any:
-    return a ^ b
 
 
 KEEP_PREVIOUS = Reducer("unwritten", lambda dtype: 0, lambda a, b, out: None)  # what nobody wrote, and may be anything
@@ -213,50 +177,27 @@ class reducer:
     """
 
     if TYPE_CHECKING:  # so that they are types: x: stf.Accumulate[stf.reducer.sum]
-
-        class sum(_Type):
-            """See `reducer`."""
-
-        class product(_Type):
-            """See `reducer`."""
-
-        class minval(_Type):
-            """See `reducer`."""
-
-        class maxval(_Type):
-            """See `reducer`."""
-
-        class logical_and(_Type):
-            """See `reducer`."""
-
-        class logical_or(_Type):
-            """See `reducer`."""
-
-        class bitwise_and(_Type):
-            """See `reducer`."""
-
-        class bitwise_or(_Type):
-            """See `reducer`."""
-
-        class bitwise_xor(_Type):
-            """See `reducer`."""
+        sum: TypeAlias = _Type
+        product: TypeAlias = _Type
+        minval: TypeAlias = _Type
+        maxval: TypeAlias = _Type
+        logical_and: TypeAlias = _Type
+        logical_or: TypeAlias = _Type
+        bitwise_and: TypeAlias = _Type
+        bitwise_or: TypeAlias = _Type
+        bitwise_xor: TypeAlias = _Type
 
     else:
-        sum = Reducer("sum", lambda dtype: 0, lambda a, b, out: np.add(a, b, out=out), scalar_sum)
-        product = Reducer("product", lambda dtype: 1, lambda a, b, out: np.multiply(a, b, out=out), scalar_product)
-        minval = Reducer("minval", highest, lambda a, b, out: np.minimum(a, b, out=out), scalar_minval)
-        maxval = Reducer("maxval", lowest, lambda a, b, out: np.maximum(a, b, out=out), scalar_maxval)
-        logical_and = Reducer("logical_and", lambda dtype: 1, _logical(np.logical_and), scalar_logical_and)
-        logical_or = Reducer("logical_or", lambda dtype: 0, _logical(np.logical_or), scalar_logical_or)
-        bitwise_and = Reducer(
-            "bitwise_and", all_bits, lambda a, b, out: np.bitwise_and(a, b, out=out), scalar_bitwise_and
-        )
-        bitwise_or = Reducer(
-            "bitwise_or", lambda dtype: 0, lambda a, b, out: np.bitwise_or(a, b, out=out), scalar_bitwise_or
-        )
-        bitwise_xor = Reducer(
-            "bitwise_xor", lambda dtype: 0, lambda a, b, out: np.bitwise_xor(a, b, out=out), scalar_bitwise_xor
-        )
+        sum = Reducer("sum", lambda dtype: 0, into(np.add), lambda a, b: a + b)
+        product = Reducer("product", lambda dtype: 1, into(np.multiply), lambda a, b: a * b)
+        # NaN wins, as in NumPy
+        minval = Reducer("minval", extreme("max"), into(np.minimum), lambda a, b: b if b < a or b != b else a)
+        maxval = Reducer("maxval", extreme("min"), into(np.maximum), lambda a, b: b if b > a or b != b else a)
+        logical_and = Reducer("logical_and", lambda dtype: 1, stored(np.logical_and), lambda a, b: a != 0 and b != 0)
+        logical_or = Reducer("logical_or", lambda dtype: 0, stored(np.logical_or), lambda a, b: a != 0 or b != 0)
+        bitwise_and = Reducer("bitwise_and", all_bits, into(np.bitwise_and), lambda a, b: a & b)
+        bitwise_or = Reducer("bitwise_or", lambda dtype: 0, into(np.bitwise_or), lambda a, b: a | b)
+        bitwise_xor = Reducer("bitwise_xor", lambda dtype: 0, into(np.bitwise_xor), lambda a, b: a ^ b)
 
     min = minval
     max = maxval
@@ -298,11 +239,7 @@ class reducer:
         """
         if not callable(combine):
             raise TypeError(f"combine= is a function of two arrays, got {combine!r}")
-
-        def store(a: Any, b: Any, out: Any) -> None:
-            out[...] = combine(a, b)
-
-        return Reducer(name, lambda dtype: neutral, store, combine)
+        return Reducer(name, lambda dtype: neutral, stored(combine), combine)
 
 
 for _ours in vars(reducer).values():
