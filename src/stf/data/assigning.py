@@ -63,10 +63,6 @@ class HeldAssignment(KnownCall):
                 return
         task.run_queued(Computation(self.plan, len(accesses)), params, "cupy" if is_on_device else "numpy")
 
-    def with_plain(self, plain: tuple[Any, ...]) -> HeldAssignment:
-        """Return itself: its numbers are a part of the expression."""
-        return self
-
 
 def parts_of(plan: ConditionPlan) -> Iterator[Any]:
     """Operations and operands of an expression, one after the other: equal for equal expressions."""

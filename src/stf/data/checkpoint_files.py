@@ -139,8 +139,7 @@ class Summed:
 
     def write(self, block: Any) -> int:
         self.crc32 = zlib.crc32(block, self.crc32)
-        written: int = self.file.write(block)
-        return written
+        return self.file.write(block)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------

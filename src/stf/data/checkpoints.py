@@ -27,8 +27,7 @@ from stf._engine import outcomes
 from stf._support.arguments import name_of, truth
 from stf._support.completion import Shown
 from stf.data.composite import CompositeData
-from stf.data.logical_data import LogicalData
-from stf.data.release import know_layout
+from stf.data.logical_data import LogicalData, know_layout
 from stf.errors import CaptureError
 from stf.tasks import handles
 from stf.tasks.checks import must_be_outside, must_be_settled
@@ -313,8 +312,7 @@ def restore(context: Any, path: Any, latest: bool = False, data: Any = None) -> 
 
 
 def submit(context: Any, body: Any, first: Any, *accesses: Any) -> Task:
-    task: Task = host_launch(context, *accesses, args=(first,), name="checkpoint")(body)
-    return task
+    return host_launch(context, *accesses, args=(first,), name="checkpoint")(body)
 
 
 def copy_content(view: Any, content: Any) -> None:

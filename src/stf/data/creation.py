@@ -11,7 +11,7 @@ import numpy as np
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer, name_of
 from stf.data.composite import CompositeData
-from stf.data.filling import content_of, fill_when_used, filled_with, is_recorded, ones_of, submit_fill, zeros_of
+from stf.data.filling import content_of, fill_when_used, filled_by, filled_with, is_recorded, submit_fill
 from stf.data.logical_data import LogicalData, new_handle
 from stf.devices.make import cuda_is_managed
 from stf.errors import PlaceError
@@ -196,7 +196,7 @@ def logical_data_zeros(context: ContextCore, shape: Any, dtype: Any = None, **op
     ...     print(ctx.logical_data_zeros(3, np.int64).numpy())
     [0 0 0]
     """
-    return logical_data_filled(context, shape, dtype, zeros_of, np.zeros, options)
+    return logical_data_filled(context, shape, dtype, np.zeros, options)
 
 
 def logical_data_ones(context: ContextCore, shape: Any, dtype: Any = None, **options: Any) -> LogicalData:
@@ -218,18 +218,18 @@ def logical_data_ones(context: ContextCore, shape: Any, dtype: Any = None, **opt
     [[1. 1.]
      [1. 1.]]
     """
-    return logical_data_filled(context, shape, dtype, ones_of, np.ones, options)
+    return logical_data_filled(context, shape, dtype, np.ones, options)
 
 
 def logical_data_filled(
-    context: ContextCore, shape: Any, dtype: Any, content: Any, make: Any, options: dict[str, Any]
+    context: ContextCore, shape: Any, dtype: Any, make: Any, options: dict[str, Any]
 ) -> LogicalData:
     """Return the data of `logical_data_zeros` and `logical_data_ones`, whose content is made once for each dtype."""
     kind = FLOAT64 if dtype is None else dtype_of(dtype)
     if options.keys() - {"name", "symbol"} or is_recorded(context, None):
         return logical_data_full(context, shape, make((), kind), kind, **options)
     data = logical_data_empty(context, shape, kind, **options)
-    fill_when_used(context, data, content(kind))
+    fill_when_used(context, data, filled_by(make, kind))
     return data
 
 

@@ -145,8 +145,7 @@ class Event(Shown, Outside):
     @property
     def name(self) -> str | None:
         """The name that it was given."""
-        symbol: str | None = self._task.symbol
-        return symbol
+        return self._task.symbol
 
     def set(self) -> bool:
         """Complete the event: tasks after it may begin. Return False if it was complete before.
@@ -227,8 +226,7 @@ class Event(Shown, Outside):
         TimeoutError
             It took longer than `timeout` seconds.
         """
-        error: Exception | None = self._task.exception(timeout)
-        return error
+        return self._task.exception(timeout)
 
     def result(self, timeout: float | None = None) -> None:
         """Wait until it is complete, and raise what it failed with; see `Task.result`.
@@ -258,7 +256,7 @@ class Event(Shown, Outside):
         self._task.add_done_callback(lambda _: fn(self))
 
     def __await__(self) -> Generator[Any]:
-        return self._task.__await__()  # type: ignore[no-any-return]
+        return self._task.__await__()
 
     def __del__(self) -> None:
         task = getattr(self, "_task", None)

@@ -10,9 +10,8 @@ import numpy as np
 from stf._engine import reductions
 from stf._port.replicas import Layout, Replica
 from stf.data.composite import CompositeData
-from stf.data.logical_data import LogicalData
+from stf.data.logical_data import LogicalData, know_layout
 from stf.data.native_steps import native_copy, native_fill, native_fill_with_number
-from stf.data.release import know_layout
 from stf.interop.adapters import BITS
 from stf.interop.dtypes import carrier, dtype_of, is_narrow
 from stf.interop.known_arrays import describe_numpy
@@ -105,10 +104,6 @@ class HeldCopy(KnownCall):
             task.run_native(copy_replicas)
         else:
             task.run_queued(copy_into, ())
-
-    def with_plain(self, plain: tuple[Any, ...]) -> HeldCopy:
-        """Return itself: it takes no numbers."""
-        return self
 
 
 def must_convert(source: Any, target: Any) -> None:
@@ -282,15 +277,9 @@ def filled_with(values: np.ndarray) -> Reducer:
 
 
 @functools.lru_cache(maxsize=64)
-def zeros_of(dtype: np.dtype[Any]) -> Reducer:
-    """Data that are filled with 0."""
-    return filled_with(np.zeros((), dtype))
-
-
-@functools.lru_cache(maxsize=64)
-def ones_of(dtype: np.dtype[Any]) -> Reducer:
-    """Data that are filled with 1."""
-    return filled_with(np.ones((), dtype))
+def filled_by(make: Any, dtype: np.dtype[Any]) -> Reducer:
+    """Return the same for what NumPy makes data of: ``np.zeros``, ``np.ones``."""
+    return filled_with(make((), dtype))
 
 
 def is_recorded(context: ContextCore, value: Any) -> bool:

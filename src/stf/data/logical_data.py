@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from stf import config
+from stf._engine import adoption, recording_caches, retiring
 from stf._engine.access import DataHandle, accumulate_access, handle_type, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
 from stf._support.completion import Shown
 from stf.data.assigning import assign
-from stf.data.release import accept, know_layout, release, write_back
 from stf.errors import ContextClosedError
 from stf.interop import adapters
 from stf.interop.dtypes import is_narrow
 from stf.kernels.reductions import Reduction, reduction
 from stf.observe.html import data_html, never_raises
 from stf.places.table import data_place_code
-from stf.tasks.checks import must_be_open
+from stf.tasks import validation
+from stf.tasks.checks import must_be_open, must_be_outside, must_be_settled, must_not_be_in_a_body
 from stf.tasks.task import ContextCore
 from stf.values.conditions import Expression, Scalar, Value, is_operand, itself
 from stf.values.reducers import as_reducer
@@ -365,7 +367,13 @@ class LogicalData(Shown, Scalar, DataHandle):
         ...     print(ctx.wait(x), X)
         [2. 2. 2.] [2. 2. 2.]
         """
-        write_back(self.context, self)
+        context, core = self.context, self.core
+        must_be_outside(context, "write_back")
+        must_be_settled(context, self)
+        if core.home is None:
+            raise ValueError(f"{core.describe()} was made from a shape; there is no array to write back to")
+        context.engine.patiently(retiring.refresh, core)
+        retiring.raise_if_poisoned(core)
 
     def release(self) -> None:
         """Give the data up: written back and freed after its last use. Later accesses are errors.
@@ -390,7 +398,12 @@ class LogicalData(Shown, Scalar, DataHandle):
         ...     print(X)
         [1. 1. 1.]
         """
-        release(self.context, self)
+        context, engine = self.context, self.core.engine
+        must_be_settled(context, self)
+        recording_caches.give_up_recordings(engine, self.core)
+        if config.validate:
+            validation.await_home(engine, self.core)
+        engine.patiently(retiring.release_data, self.core)
 
     def accept(self) -> LogicalData:
         """Declare poisoned content good: a failed task's partial writes are kept. Returns the data.
@@ -414,7 +427,10 @@ class LogicalData(Shown, Scalar, DataHandle):
         ...         print(x.accept().numpy())
         [1. 0.]
         """
-        accept(self.context, self)
+        context = self.context
+        must_not_be_in_a_body(context, "accept")
+        must_be_settled(context, self)
+        context.engine.patiently(retiring.accept, self.core)
         return self
 
     def empty_like(self, *, name: str | None = None, symbol: str | None = None) -> LogicalData:
@@ -650,6 +666,17 @@ def not_of_data(name: str, remedy: str) -> property:
 
 for name, remedy in OF_HANDLES.items():
     setattr(LogicalData, name, not_of_data(name, remedy))
+
+
+def know_layout(data: Any) -> Any:
+    """Return how data lie; wait for the task that finds it."""
+    core = data.core
+    if core.is_result and core.layout.dtype is None:
+        context: ContextCore = data.context
+        must_be_outside(context, "a wait for the shape of data", False, waits_for_one=True)
+        context.engine.patiently(adoption.know_layout, core)
+        retiring.raise_if_poisoned(core)
+    return core.layout
 
 
 def view_for_host(replica: Any, library: str | None) -> Any:

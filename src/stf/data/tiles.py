@@ -28,15 +28,21 @@ def split(parent: Any, shape: int | Sequence[int]) -> Any:
         raise TypeError("a token has no tiles; use several tokens")
     extents = tile_extents(parent, shape)
     counts = [-(-n // b) for n, b in zip(parent.shape, extents, strict=True)]
-    home = begin_split(parent.context, parent)
+    engine, core = parent.context.engine, parent.core
+    check_mine(engine, parent)
+    if shared[0] and core.span is not None:  # tiles stay read-only, or writeable
+        core.span.book.must_be_alone(core)
+    recording_caches.give_up_recordings(engine, core)
+    home = engine.patiently(retiring.split, core)
     tiles = np.empty(counts, object).view(Tiles)
     with many_objects() if tiles.size >= MANY else contextlib.nullcontext():
-        names = names_of_tiles(parent.name or f"data{parent.core.id}", counts)
+        names = names_of_tiles(parent.name or f"data{core.id}", counts)
         steps = [b * step for b, step in zip(extents, home.layout.strides, strict=True)]
         offsets = outer_sum([np.arange(n) * step for n, step in zip(counts, steps, strict=True)])
         layouts = layouts_of_tiles(parent.shape, extents, counts, home.layout)
         flat = tiles.view(np.ndarray).reshape(-1)
-        for i, tile in enumerate(make_tiles(parent.context, parent, home, names, layouts, offsets)):
+        made = engine.patiently(engine_tiles.cut_all, core, home, type(parent), names, layouts, offsets)
+        for i, tile in enumerate(made):
             flat[i] = tile
     return tiles
 
@@ -104,8 +110,7 @@ def layouts_of_tiles(
 
 def outer_sum(terms: list[Any]) -> list[int]:
     """Return the sums of one number of each array, in C order."""
-    result: list[int] = functools.reduce(np.add.outer, terms, np.zeros((), np.int64)).ravel().tolist()
-    return result
+    return functools.reduce(np.add.outer, terms, np.zeros((), np.int64)).ravel().tolist()
 
 
 def tile_extents(parent: Any, shape: int | Sequence[int]) -> tuple[int, ...]:
@@ -121,22 +126,3 @@ def tile_extents(parent: Any, shape: int | Sequence[int]) -> tuple[int, ...]:
     if min(extents, default=1) < 1:
         raise ValueError(f"{whole}, got {extents}; an axis that is not cut has its own extent: {parent.shape}")
     return extents
-
-
-def begin_split(context: Any, data: Any) -> Any:
-    """Bring `data` home, to be cut into tiles."""
-    check_mine(context.engine, data)
-    if shared[0] and data.core.span is not None:  # tiles stay read-only, or writeable
-        data.core.span.book.must_be_alone(data.core)
-    recording_caches.give_up_recordings(context.engine, data.core)
-    return context.engine.patiently(retiring.split, data.core)
-
-
-def make_tiles(
-    context: Any, parent: Any, home: Any, names: list[str], layouts: list[Layout], offsets: list[int]
-) -> list[Any]:
-    """Return the tiles of `parent`, at offsets in bytes into its home memory."""
-    made: list[Any] = context.engine.patiently(
-        engine_tiles.cut_all, parent.core, home, type(parent), names, layouts, offsets
-    )
-    return made

@@ -12,8 +12,7 @@ from stf._engine import claims, handover, outside_events
 from stf._engine.readback import await_array
 from stf._support import arguments
 from stf.data.composite import CompositeData
-from stf.data.logical_data import LogicalData, view_for_host
-from stf.data.release import know_layout
+from stf.data.logical_data import LogicalData, know_layout, view_for_host
 from stf.errors import TaskStateError
 from stf.interop import adapters, jax_arrays
 from stf.interop.arrays import LIBRARIES
