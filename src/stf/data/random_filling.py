@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -91,10 +92,11 @@ def fill_randomly(context: ContextCore, rng: Random, data: Any, kind: str, first
         if not context.engine.places[task.where].enqueues:
             task.run_queued(fill_with_numpy, (rng.draw().key, kind, first, scale), "numpy")
             return
-    body = BODIES[kind, data.ndim, data.dtype == np.float32]
+    body = body_of(kind, data.ndim, data.dtype == np.float32)
     parallel_for(context, data.shape or (1,), data.write(), rng, args=(first, scale), name=kind)(body)
 
 
+@functools.cache
 def body_of(kind: str, ndim: int, is_single: bool) -> Any:
     """Return the body of a kernel that fills an element."""
     indices = [f"i{axis}" for axis in range(max(ndim, 1))]
@@ -106,11 +108,3 @@ def body_of(kind: str, ndim: int, is_single: bool) -> Any:
     namespace: dict[str, Any] = {"np": np}
     exec(text, namespace)
     return namespace["fill"]
-
-
-BODIES = {
-    (kind, ndim, is_single): body_of(kind, ndim, is_single)
-    for kind in ("uniform", "normal")
-    for ndim in range(MOST_AXES + 1)
-    for is_single in (False, True)
-}

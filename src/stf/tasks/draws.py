@@ -31,4 +31,4 @@ def generator_at(place: Any, library: str | None, draw: Draw) -> tuple[Any, bool
     """
     library = library or ("cupy" if place.enqueues else "numpy")
     ordinal = place.ordinal if place.enqueues else -1
-    return generator_of(draw, library, ordinal, place.is_remote), library == "cupy" or place.is_remote
+    return generator_of(library, ordinal, place.is_remote, draw.key), library == "cupy" or place.is_remote

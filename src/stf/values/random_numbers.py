@@ -183,9 +183,9 @@ class Random(Shown):
             raise ContextMismatchError(f"{self!r} belongs to {self.context!r}; make another one by ctx.random")
         scope = self.context.engine.scope
         if not scope.runs_once and scope.thread in (0, threading.get_ident()):
-            graph = next(
-                (one for one in map(called, self.context._graphs.values()) if is_recorded_in(one, scope)), None
-            )
+            known = [reference() for reference in self.context._graphs.values()]
+            mine = (one for one in known if getattr(getattr(one, "_recorder", None), "scope", None) is scope)
+            graph = next(mine, None)
             if graph is None:
                 raise CaptureError(
                     f"{self!r} is used in {scope.description}, whose tasks would get the same numbers each time; fill "
@@ -204,16 +204,6 @@ class Random(Shown):
         return bits - (1 << 64) if bits >> 63 else bits
 
 
-def called(reference: Any) -> Any:
-    return reference()
-
-
-def is_recorded_in(graph: Any, scope: Any) -> bool:
-    """Return whether a graph is what a scope records."""
-    recorder = None if graph is None else graph._recorder
-    return recorder is not None and recorder.scope is scope
-
-
 def must_be_of(draw: Any, context: Any, label: str) -> None:
     """Raise unless an argument is a draw of a generator that belongs to a context."""
     if type(draw) is not Draw:
@@ -222,32 +212,17 @@ def must_be_of(draw: Any, context: Any, label: str) -> None:
         raise ContextMismatchError(f"task '{label}' takes a generator of another context; make one by ctx.random")
 
 
-class LateGenerator:
-    """What makes the generator of a task where its body runs, in another process."""
+def generator_of(library: str | None, ordinal: int, is_remote: bool, key: Any) -> Any:
+    """Return the generator of a task in the library of its arrays, with the key of its `Draw`.
 
-    def __init__(self, library: str | None, ordinal: int, key: int) -> None:
-        self.library, self.ordinal, self.key = library, ordinal, key
-
-    def __call__(self) -> Any:
-        made = made_generator(self.library, self.ordinal, self.key)
-        return made() if self.library == "cupy" else made
-
-
-def generator_of(draw: Draw, library: str | None, ordinal: int, is_remote: bool = False) -> Any:
-    """Return the generator of a task in the library of its arrays; what makes it at each launch, if it is recorded.
-
-    For CuPy that is a function, which the body's stream must be current for: a kernel sets the generator's state. For a
-    remote place it is one, too: a generator that travels would be a copy.
+    Of a parameter what makes it in a launch, also of a graph around. For CuPy that is a function, which the body's
+    stream must be current for: a kernel sets the generator's state. For a remote place it is one, too: a generator that
+    travels would be a copy.
     """
-    return made_generator(library, ordinal, draw.key, is_remote)
-
-
-def made_generator(library: str | None, ordinal: int, key: Any, is_remote: bool = False) -> Any:
-    """Return a generator of a library, with a key; of a parameter what makes it in a launch, also of a graph around."""
     if issubclass(type(key), Param):  # isinstance takes it for a number
-        return DerivedParam(functools.partial(made_generator, library, ordinal, is_remote=is_remote), (key,))
+        return DerivedParam(functools.partial(generator_of, library, ordinal, is_remote), (key,))
     if is_remote:
-        return LateGenerator(library, ordinal, key)
+        return functools.partial(generator_there, library, ordinal, key)
     bits = key % (1 << 64)
     if library == "cupy":
         return functools.partial(cupy_generator, bits)
@@ -263,6 +238,12 @@ def made_generator(library: str | None, ordinal: int, key: Any, is_remote: bool 
     if library == "numba" and ordinal >= 0:
         raise TypeError("numba has no generator for a GPU; use parallel_for, or arrays='cupy'")
     return np.random.Generator(np.random.Philox(key=bits))
+
+
+def generator_there(library: str | None, ordinal: int, key: int) -> Any:
+    """Return the generator of a task where its body runs, in another process."""
+    made = generator_of(library, ordinal, False, key)
+    return made() if library == "cupy" else made
 
 
 def cupy_generator(bits: int) -> Any:
