@@ -28,3 +28,8 @@ class Shown(metaclass=ShownClass):
 def is_ours(cls: type) -> bool:
     """Return whether a class is defined in stf."""
     return cls.__module__.partition(".")[0] == "stf"
+
+
+def public(names: list[str], *hidden: str) -> list[str]:
+    """Return those of the names in a class, its ``dir()``, that completion shows: not what begins with ``_``."""
+    return [name for name in names if not name.startswith("_") and name not in hidden]

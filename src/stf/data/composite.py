@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from stf._engine.access import ACCUMULATE, MODE_NAMES, READ, WRITE
 from stf._support.arguments import name_of
-from stf._support.completion import Shown
+from stf._support.completion import Shown, public
 from stf.data.logical_data import LogicalData
 from stf.observe.html import lines_html, never_raises
 
 __all__ = ["CompositeData", "register_data_interface"]
 
-MODES = {1: "read", 2: "write", 3: "rw"}
 interfaces: dict[type, tuple[str, Any, Any]] = {}
 
 
@@ -107,7 +107,7 @@ class CompositeAccess:
         self.rebuild = data.rebuild
 
     def __repr__(self) -> str:
-        return f"<{MODES[self.mode]} access to {self.data!r}>"
+        return f"<{MODE_NAMES[self.mode]} access to {self.data!r}>"
 
     def expand(self) -> list[Any]:
         """Return the accesses to its parts."""
@@ -144,28 +144,6 @@ class CompositeData(Shown):
     [4. 4.] True
     """
 
-    _shown = [
-        "accept",
-        "context",
-        "dtype",
-        "empty_like",
-        "history",
-        "name",
-        "nbytes",
-        "numpy",
-        "read",
-        "readonly",
-        "ready",
-        "release",
-        "rw",
-        "set_symbol",
-        "set_write_back",
-        "shape",
-        "symbol",
-        "write",
-        "write_back",
-    ]
-
     def __init__(
         self, obj: Any, parts: list[LogicalData], unflatten: Callable[[Any, Any], Any], name: str | None
     ) -> None:
@@ -183,7 +161,7 @@ class CompositeData(Shown):
         TypeError
             `data_place` is no data place.
         """
-        return CompositeAccess(self, 1, data_place)
+        return CompositeAccess(self, READ, data_place)
 
     def write(self, data_place: Any = None) -> CompositeAccess:
         """Return an access that overwrites; see `LogicalData.write`.
@@ -195,7 +173,7 @@ class CompositeData(Shown):
         AccessError
             The data are read-only.
         """
-        return CompositeAccess(self, 2, data_place)
+        return CompositeAccess(self, WRITE, data_place)
 
     def rw(self, data_place: Any = None) -> CompositeAccess:
         """Return an access that reads and writes; see `LogicalData.rw`.
@@ -207,14 +185,13 @@ class CompositeData(Shown):
         AccessError
             The data are read-only.
         """
-        return CompositeAccess(self, 3, data_place)
+        return CompositeAccess(self, READ | WRITE, data_place)
 
     def expand_mode(self, mode: int, data_place: Any = None) -> list[Any]:
         """Return the accesses to its parts."""
-        verbs = {1: LogicalData.read, 2: LogicalData.write, 3: LogicalData.rw}
-        if mode not in verbs:
+        if mode == ACCUMULATE:
             raise TypeError(f"{self!r} cannot be accumulated into; open it with rw()")
-        return [verbs[mode](part, data_place) for part in self.parts]
+        return [getattr(part, MODE_NAMES[mode])(data_place) for part in self.parts]
 
     # -- properties --------------------------------------------------------------------------------------------
 
@@ -382,11 +359,13 @@ class CompositeData(Shown):
         spoilt = f", poisoned: {failures[0].describe().splitlines()[0]}" if failures else ""
         return f"<logical data{name} of {type(self.obj).__name__}, {len(self.parts)} arrays{spoilt}>"
 
+    _shown = public(dir(), "expand_mode", "names_of_parts")
+
     # -- what it is not ----------------------------------------------------------------------------------------
 
     def accumulate(self, op: Any = None, data_place: Any = None) -> Any:
         """Refuse: only data of one array can be accumulated into."""
-        return self.expand_mode(4, data_place)
+        return self.expand_mode(ACCUMULATE, data_place)
 
     relaxed = accumulate
 

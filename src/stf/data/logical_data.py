@@ -13,7 +13,7 @@ from stf._engine import adoption, recording_caches, retiring
 from stf._engine.access import DataHandle, accumulate_access, handle_type, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import name_of, truth
-from stf._support.completion import Shown
+from stf._support.completion import Shown, public
 from stf.data.assigning import assign
 from stf.errors import ContextClosedError
 from stf.interop import adapters
@@ -58,37 +58,6 @@ class LogicalData(Shown, Scalar, DataHandle):
     """
 
     __slots__ = ()
-    _shown = [
-        "accept",
-        "accumulate",
-        "assign",
-        "context",
-        "dtype",
-        "empty_like",
-        "history",
-        "is_token",
-        "last_writer",
-        "name",
-        "nbytes",
-        "ndim",
-        "numpy",
-        "read",
-        "readonly",
-        "ready",
-        "reduce",
-        "relaxed",
-        "release",
-        "rw",
-        "set_symbol",
-        "set_write_back",
-        "shape",
-        "size",
-        "strides",
-        "symbol",
-        "tiles",
-        "write",
-        "write_back",
-    ]
 
     # -- properties --------------------------------------------------------------------------------------------
 
@@ -450,10 +419,12 @@ class LogicalData(Shown, Scalar, DataHandle):
         ...     ctx.copy(x, y)
         y (2, 3) float32
         """
-        chosen = name_of(name, symbol)
+        context, chosen = self.context, name_of(name, symbol)
         if self.is_token:
-            return self.context.token(name=chosen)
-        return empty_with_layout(self.context, know_layout(self).packed(), chosen)
+            return context.token(name=chosen)
+        layout = know_layout(self).packed()
+        must_be_open(context)
+        return new_handle(context.engine, layout, chosen)
 
     @overload
     def tiles(self, shape: int | tuple[int]) -> Tiles[LogicalData, LogicalData]: ...
@@ -643,6 +614,8 @@ class LogicalData(Shown, Scalar, DataHandle):
         assign(self.context, self, expression)
         return self
 
+    _shown = ["read", "rw", "write", *public(dir(), "place_code")]
+
 
 handle_type.append(LogicalData)
 
@@ -705,9 +678,3 @@ def new_handle(engine: Any, layout: Layout | None, name: str | None, token: bool
     except BaseException:
         engine.forget_new(core)
         raise
-
-
-def empty_with_layout(context: ContextCore, layout: Layout, name: str | None) -> LogicalData:
-    """New data with the layout of another."""
-    must_be_open(context)
-    return new_handle(context.engine, layout, name_of(name))

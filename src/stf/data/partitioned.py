@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stf._engine import parts as engine_parts
-from stf._engine.access import AFFINE, Access
+from stf._engine.access import ACCUMULATE, AFFINE, MODE_NAMES, Access
 from stf.data.logical_data import LogicalData
 from stf.data.pieces import Pieces
 from stf.errors import AccessError, PlaceError, TaskStateError
@@ -22,9 +22,8 @@ from stf.places.partition import Part, positions_of
 from stf.places.places import CompositePlace, Grid
 from stf.tasks.checks import must_be_open
 
-__all__ = ["DataPart", "PartitionedData", "Parts", "PartsAccess", "bring_home", "partitioned", "partitioned_form"]
+__all__ = ["DataPart", "PartitionedData", "Parts", "PartsAccess", "bring_home", "partitioned_form"]
 
-VERBS = {1: "read", 2: "write", 3: "rw"}
 known: weakref.WeakValueDictionary[Any, Pieces] = weakref.WeakValueDictionary()  # by the data that is the whole
 
 
@@ -343,7 +342,7 @@ class DataPart(LogicalData):
     @property
     def whole(self) -> PartitionedData:
         """What it is a part of."""
-        return partitioned(self._pieces)
+        return PartitionedData(self._pieces)
 
     @property
     def exec_place(self) -> Any:
@@ -476,24 +475,19 @@ def partitioned_form(context: Any, handle: LogicalData, place: CompositePlace) -
     if pieces is not None:
         if pieces.place != place:
             raise PlaceError(f"{handle.core.describe()} is partitioned already, over {pieces.place!r}; got {place!r}")
-        return partitioned(pieces)
+        return PartitionedData(pieces)
     pieces = known[handle.core] = Pieces(context, handle, place)
     if handle.core.home is not None and not handle.core.readonly:
         if context._kept_parts is None:
             context._kept_parts = []
         context._kept_parts.append(pieces)
-    return partitioned(pieces)
+    return PartitionedData(pieces)
 
 
 def known_form(handle: LogicalData) -> Any:
     """Return the handle that users have of data that are partitioned already."""
     pieces = known.get(handle.core)
-    return handle if pieces is None else partitioned(pieces)
-
-
-def partitioned(pieces: Pieces) -> PartitionedData:
-    """Return a handle of partitioned data."""
-    return PartitionedData(pieces)
+    return handle if pieces is None else PartitionedData(pieces)
 
 
 def access_on(access: Any, grid: Grid) -> Any:
@@ -503,15 +497,14 @@ def access_on(access: Any, grid: Grid) -> Any:
     """
     if not isinstance(access, Access) or access.place != AFFINE or access.data.core.token:
         return access
-    if access.mode not in VERBS or not isinstance(access.data, LogicalData):
+    if access.mode == ACCUMULATE or not isinstance(access.data, LogicalData):
         return access
     data: Any = known_form(access.data)
     if not isinstance(data, PartitionedData) or data.grid.places != grid.places:
         return access
-    found = getattr(data, VERBS[access.mode])(data.data_place)
-    if found.place != AFFINE:
-        return found
-    return getattr(data, VERBS[access.mode])(data._place_of_window())  # gathered there
+    verb = getattr(data, MODE_NAMES[access.mode])
+    found = verb(data.data_place)
+    return found if found.place != AFFINE else verb(data._place_of_window())  # gathered there
 
 
 def bring_home(context: Any) -> None:

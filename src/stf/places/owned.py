@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stf._support.arguments import is_integer
-from stf._support.completion import Shown
+from stf._support.completion import Shown, public
 from stf.devices.blocks import DEVICE, MANAGED, PINNED, Block, CudaBlock, HostBlock, MappedBlock
 from stf.devices.make import cuda_current, cuda_devices
 from stf.errors import AccessError, OutOfMemoryError, PlaceError
@@ -56,20 +56,6 @@ class OwnedArray(Shown):
     """
 
     __slots__ = ("__weakref__", "_block", "_lent", "data_place", "dtype", "shape")
-    _shown = [
-        "close",
-        "copy_to_device",
-        "copy_to_host",
-        "data_place",
-        "dtype",
-        "from_host",
-        "is_closed",
-        "nbytes",
-        "ndim",
-        "ptr",
-        "shape",
-        "size",
-    ]
 
     def __init__(self, block: Block, shape: tuple[int, ...], dtype: Any, place: Any) -> None:
         self._block: Block | None = block
@@ -211,13 +197,13 @@ class OwnedArray(Shown):
         return found if self.dtype.fields is None else {**found, "descr": self.dtype.descr}
 
     def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(self._on_host())  # type: ignore[arg-type]  # of NumPy's stubs for 3.11
-
-    def _on_host(self) -> np.ndarray[Any, Any]:
-        """Return the memory, which is the host's, as a NumPy array that keeps it alive."""
-        block = self._live()
-        if block.is_device:
+        if self._live().is_device:
             raise BufferError("this memory is a device's; use copy_to_host()")
+        return memoryview(self._view())  # type: ignore[arg-type]  # of NumPy's stubs for 3.11
+
+    def _view(self) -> np.ndarray[Any, Any]:
+        """Return the memory as a NumPy array that keeps it alive; of a device's, for its address alone."""
+        block = self._live()
         return view_at(block.address, self.shape, c_strides(self.shape, self.dtype), self.dtype, block, True)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -242,9 +228,7 @@ class OwnedArray(Shown):
             raise BufferError(f"the memory lies at {where}, not at {tuple(dl_device)}")
         if self.dtype.fields is not None:
             raise BufferError(f"DLPack has no structured dtypes such as {self.dtype}")
-        strides = c_strides(self.shape, self.dtype)
-        raw = view_at(block.address, self.shape, strides, self.dtype, block, True)
-        capsule = dlpack.capsule_of(raw, self.dtype, where, max_version)
+        capsule = dlpack.capsule_of(self._view(), self.dtype, where, max_version)
         if block.is_device and stream != -1:
             make_wait(block.stream or dlpack.LEGACY_STREAM, stream or dlpack.LEGACY_STREAM)
         return capsule
@@ -332,6 +316,8 @@ class OwnedArray(Shown):
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()
+
+    _shown = ["data_place", "dtype", "shape", *public(dir())]
 
     def __repr__(self) -> str:
         where = "closed" if self._block is None else repr(self.data_place)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stf._support.completion import Shown
+from stf._support.completion import Shown, public
 from stf.devices.make import configured_devices
 from stf.errors import PlaceError
 
@@ -151,16 +151,6 @@ class ExecPlace(AnyPlace):
 
     __slots__ = ("affine", "ask_priorities")
     _maker = "exec_place"
-    _shown = [
-        "affine_data_place",
-        "attributes",
-        "get_dim",
-        "get_dims",
-        "pick_stream",
-        "priorities",
-        "reshape",
-        "stream_pool",
-    ]
 
     def __init__(self, kind: str, index: int = -1, affine: DataPlace | None = None) -> None:
         super().__init__(kind, index)
@@ -339,6 +329,8 @@ class ExecPlace(AnyPlace):
         lowest, highest = self.ask_priorities()
         return int(lowest), int(highest)
 
+    _shown = public(dir(), "dims", "size")
+
     def __getstate__(self) -> Any:
         state = super().__getstate__()  # type: ignore[misc]
         if isinstance(state, tuple):
@@ -379,19 +371,6 @@ class Grid(ExecPlace):
     """
 
     __slots__ = ("dims", "partition", "places")
-    _shown = [
-        "affine_data_place",
-        "collapse_axes",
-        "get_dim",
-        "get_dims",
-        "owner",
-        "parts",
-        "pick_stream",
-        "reshape",
-        "size",
-        "stream_pool",
-        "with_partition",
-    ]
 
     def __init__(self, places: Sequence[ExecPlace], dims: tuple[int, ...] | None = None, partition: Any = None) -> None:
         super().__init__("grid")
@@ -564,6 +543,8 @@ partition('blocked'))
                 "partition they are one composite place"
             )
         return CompositePlace(self, self.partition)
+
+    _shown = ["get_dim", "get_dims", "pick_stream", "stream_pool", *public(dir())]
 
     def _value(self) -> tuple[Any, ...]:
         return self.places, self.dims, self.partition
