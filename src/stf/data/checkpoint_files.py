@@ -79,6 +79,14 @@ class Writer:
             at_work.add(self)
 
     def save(self, content: Content) -> None:
+        """Write the array of a content to the disk; `commit` raises what goes wrong."""
+        if content.error is None:
+            try:
+                self.write(content)
+            except Exception as error:
+                content.error = error
+
+    def write(self, content: Content) -> None:
         """Write the array of a content to the disk, and give its memory up."""
         array, content.array = content.array, None
         path = self.folder / content.file
@@ -213,7 +221,7 @@ def read_array(path: Path, entry: dict[str, Any]) -> Any:
     if found != entry["crc32"]:
         raise damaged(path, f"{label} has crc32 {found}, and {entry['crc32']} was written")
     array = np.load(path, allow_pickle=False)
-    if is_name_of_narrow(entry["dtype"]):
+    if isinstance(entry["dtype"], str) and entry["dtype"] in NARROW:
         array = array.view(narrow(entry["dtype"]))
     if described(array.dtype) != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise damaged(path, f"{label} is {array.dtype} of shape {array.shape}, and the index says otherwise")
@@ -263,10 +271,6 @@ def check_dtype(name: str, dtype: np.dtype[Any]) -> None:
 def described(dtype: np.dtype[Any]) -> Any:
     """Return a dtype as JSON has it: the name of a narrow one, else what a .npy file says of it."""
     return dtype.name if is_narrow(dtype) else json.loads(json.dumps(np.lib.format.dtype_to_descr(dtype)))
-
-
-def is_name_of_narrow(dtype: Any) -> bool:
-    return isinstance(dtype, str) and dtype in NARROW
 
 
 def crc_of(body: dict[str, Any]) -> int:

@@ -202,11 +202,11 @@ def checkpoint(context: Any, path: Any, data: Any = None, extra: Any = None, wai
     writer = files.Writer(folder, made.names, text)
     tokens = [context.token() for _ in chosen]
     for one, token, content in zip(chosen.values(), tokens, writer.contents, strict=True):
-        task = submit(context, copy_content, content, one.read(), token.write())
+        task = submit(context, copy_content, (content,), one.read(), token.write())
         made.copies.append(task)
     for token, content in zip(tokens, writer.contents, strict=True):
-        submit(context, write_content, (writer, content), token.rw())
-    made.last = submit(context, write_index, writer, *[token.read() for token in tokens])
+        submit(context, writer.save, (content,), token.rw())
+    made.last = submit(context, writer.commit, (), *[token.read() for token in tokens])
     with lock:
         being_written[os.path.realpath(folder)] = made
     context.submit()
@@ -303,7 +303,7 @@ def restore(context: Any, path: Any, latest: bool = False, data: Any = None) -> 
                 f"of shape {one.shape}; restore it into new data: leave data out"
             )
     if targets:
-        submit(context, put_back, arrays, *accesses)
+        submit(context, put_back, (arrays,), *accesses)
         context.submit()
     return targets, index["extra"]
 
@@ -311,8 +311,8 @@ def restore(context: Any, path: Any, latest: bool = False, data: Any = None) -> 
 # -- tasks ---------------------------------------------------------------------------------------------------------
 
 
-def submit(context: Any, body: Any, first: Any, *accesses: Any) -> Task:
-    return host_launch(context, *accesses, args=(first,), name="checkpoint")(body)
+def submit(context: Any, body: Any, args: tuple[Any, ...], *accesses: Any) -> Task:
+    return host_launch(context, *accesses, args=args, name="checkpoint")(body)
 
 
 def copy_content(view: Any, content: Any) -> None:
@@ -321,21 +321,6 @@ def copy_content(view: Any, content: Any) -> None:
         content.array = np.array(view, order="K")
     except Exception as error:  # the last task raises it, which writes no data: nothing is poisoned by it
         content.error = error
-
-
-def write_content(pair: Any) -> None:
-    """Write a copy to the disk."""
-    writer, content = pair
-    if content.error is None:
-        try:
-            writer.save(content)
-        except Exception as error:
-            content.error = error
-
-
-def write_index(writer: Any) -> None:
-    """Write the index, if all the rest is there."""
-    writer.commit()
 
 
 def put_back(*given: Any) -> None:

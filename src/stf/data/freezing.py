@@ -103,39 +103,6 @@ def freeze_parts(context: ContextCore, data: CompositeData, mode: Any, data_plac
     return FrozenParts(data, parts)
 
 
-def frozen_view(context: ContextCore, frozen: Frozen, data_place: DataPlace | None, stream: Any) -> Any:
-    """Return what `Frozen.get` returns."""
-    if not frozen.active:
-        raise TaskStateError(f"{frozen.data!r} is not frozen any more; freeze it again")
-    pointer = None if stream is None else pointer_on_device(context, stream)
-    if pointer is None:
-        must_not_be_in_a_body(context, "get of frozen data")
-    if data_place is not None and frozen.mode != access_mode.read and data_place != frozen.place:
-        raise PlaceError(f"{frozen.data!r} is frozen for rw at {frozen.place!r} only, got {data_place!r}")
-    if frozen.data.is_token:
-        return None
-    frozen.loan.is_used = True
-    code = data_place_code(context, frozen.place if data_place is None else data_place)
-    code = context.engine.places[current_place_code(context)].memory if code < 0 else code
-    try:
-        replica, events = context.engine.patiently(handover.frozen_replica, frozen.data.core, code, frozen.mode)
-    except CaptureError as reason:
-        raise CaptureError(
-            f"{frozen.data.core.describe()}, which is frozen, cannot be had at {data_place or frozen.place!r} in a "
-            f"capture: {reason}; get it where a device has it, or after the graph was launched"
-        ) from None
-    if pointer is None:
-        context.engine.wait_events(events, -1.0)
-    else:
-        handover.signal_stream(context.engine, code or context.default_code, events, pointer, None)
-        frozen.users[pointer] = stream
-    retiring.raise_if_poisoned(frozen.data.core)
-    library = context.arrays or replica.layout.library
-    if context.engine.places[code].enqueues and context.engine.places[code].ordinal >= 0:
-        return adapters.device_view(replica, library, context.engine.places[code].ordinal)
-    return adapters.view(replica, frozen.mode != access_mode.read, library)
-
-
 def pointer_on_device(context: ContextCore, stream: Any) -> int:
     """Return the address of a caller's stream; on a CPU there is none."""
     pointer = pointer_of(stream)
@@ -145,26 +112,6 @@ def pointer_on_device(context: ContextCore, stream: Any) -> int:
             "valid; leave it out"
         )
     return pointer
-
-
-def unfreeze(context: ContextCore, frozen: Frozen, stream: Any) -> None:
-    """What `Frozen.unfreeze` does."""
-    if not frozen.active:
-        raise TaskStateError(f"{frozen.data!r} is not frozen; unfreeze was called twice")
-    loan = frozen.loan
-    is_used, loan.is_used = loan.is_used, False  # nobody has the array from here on
-    try:
-        users = dict(frozen.users)
-        if stream is not None:
-            users[pointer_on_device(context, stream)] = stream
-        frozen.active = False
-        context.engine.patiently(handover.unfreeze, frozen.data.core, context.default_code, list(users))
-    except BaseException as error:
-        frozen.active = True  # a stream that cannot be waited for: another one may be given
-        loan.is_used = is_used and not isinstance(error, MemoryError)
-        raise
-    frozen.users.clear()
-    note_loan(context, "unfreeze", frozen.data, frozen.mode, frozen.number)
 
 
 class Loan:
@@ -255,7 +202,35 @@ class Frozen(Shown):
         ...         print(lent.get(), lent.get(stf.data_place.device(1)))
         [1. 1. 1.] [1. 1. 1.]
         """
-        return frozen_view(self.context, self, data_place, stream)
+        context = self.context
+        self._must_be_active()
+        pointer = None if stream is None else pointer_on_device(context, stream)
+        if pointer is None:
+            must_not_be_in_a_body(context, "get of frozen data")
+        if data_place is not None and self.mode != access_mode.read and data_place != self.place:
+            raise PlaceError(f"{self.data!r} is frozen for rw at {self.place!r} only, got {data_place!r}")
+        if self.data.is_token:
+            return None
+        self.loan.is_used = True
+        code = data_place_code(context, self.place if data_place is None else data_place)
+        code = context.engine.places[current_place_code(context)].memory if code < 0 else code
+        try:
+            replica, events = context.engine.patiently(handover.frozen_replica, self.data.core, code, self.mode)
+        except CaptureError as reason:
+            raise CaptureError(
+                f"{self.data.core.describe()}, which is frozen, cannot be had at {data_place or self.place!r} in a "
+                f"capture: {reason}; get it where a device has it, or after the graph was launched"
+            ) from None
+        if pointer is None:
+            context.engine.wait_events(events, -1.0)
+        else:
+            handover.signal_stream(context.engine, code or context.default_code, events, pointer, None)
+            self.users[pointer] = stream
+        retiring.raise_if_poisoned(self.data.core)
+        library = context.arrays or replica.layout.library
+        if context.engine.places[code].enqueues and context.engine.places[code].ordinal >= 0:
+            return adapters.device_view(replica, library, context.engine.places[code].ordinal)
+        return adapters.view(replica, self.mode != access_mode.read, library)
 
     def unfreeze(self, stream: Any = None) -> None:
         """End the loan; later writers come after what is on `stream` now, and on the streams that `get` was given.
@@ -277,7 +252,23 @@ class Frozen(Shown):
         ...     print(x.numpy())
         [2. 2. 2.]
         """
-        unfreeze(self.context, self, stream)
+        context = self.context
+        if not self.active:
+            raise TaskStateError(f"{self.data!r} is not frozen; unfreeze was called twice")
+        loan = self.loan
+        is_used, loan.is_used = loan.is_used, False  # nobody has the array from here on
+        try:
+            users = dict(self.users)
+            if stream is not None:
+                users[pointer_on_device(context, stream)] = stream
+            self.active = False
+            context.engine.patiently(handover.unfreeze, self.data.core, context.default_code, list(users))
+        except BaseException as error:
+            self.active = True  # a stream that cannot be waited for: another one may be given
+            loan.is_used = is_used and not isinstance(error, MemoryError)
+            raise
+        self.users.clear()
+        note_loan(context, "unfreeze", self.data, self.mode, self.number)
 
     def get_access_mode(self) -> access_mode:
         """Return ``access_mode.read`` or ``access_mode.rw``.
@@ -290,6 +281,10 @@ class Frozen(Shown):
         rw
         """
         return access_mode(self.mode)
+
+    def _must_be_active(self) -> None:
+        if not self.active:
+            raise TaskStateError(f"{self.data!r} is not frozen any more; freeze it again")
 
     def __enter__(self) -> Frozen:
         return self
@@ -321,10 +316,6 @@ class FrozenParts(Frozen):
         self.active = False
         for part in self.parts.values():
             part.unfreeze(stream)
-
-    def _must_be_active(self) -> None:
-        if not self.active:
-            raise TaskStateError(f"{self.data!r} is not frozen any more; freeze it again")
 
 
 def note_loan(context: ContextCore, kind: str, data: LogicalData, mode: int, begun: int) -> int:
