@@ -273,7 +273,7 @@ def fill_when_used(context: ContextCore, data: LogicalData, content: Reducer) ->
 
 def filled_with(values: np.ndarray) -> Reducer:
     """Return what data are filled with when they are used: the neutral element of a reduction without contributions."""
-    return Reducer("fill", lambda dtype: values, keep_first)
+    return Reducer("fill", lambda dtype: values, lambda a, b, out: None)
 
 
 @functools.lru_cache(maxsize=64)
@@ -398,10 +398,6 @@ def copy_replicas(task: Any) -> None:
     half = len(task) // 2
     for i in range(half):
         task.engine.port.copy(task.slot, task.replica_of(half + i), task.replica_of(i))
-
-
-def keep_first(a: Any, b: Any, out: Any) -> None:
-    """Combine nothing: of what is filled there are no partial results."""
 
 
 def copy_into(*arrays: Any) -> None:

@@ -34,8 +34,6 @@ from stf.tasks.checks import must_be_open, must_be_settled, task_of_kind
 
 __all__ = ["Pieces"]
 
-GATHER, SCATTER, EXCHANGE = engine_parts.GATHER, engine_parts.SCATTER, engine_parts.EXCHANGE
-
 
 class Box(NamedTuple):
     """A piece of a part that is a range along each axis: where it lies in the whole, and where in the part."""
@@ -97,8 +95,8 @@ class Pieces:
             raise PlaceError(f"{place!r} has the host beside devices; give a grid of devices, or of the host alone")
         self.homes = [member.affine_data_place for member in self.grid]
         self.memories = [context.engine.places[code].memory for code in self.codes]
-        nowhere = (0,) * len(shape)
-        self.rooms = [Margins(nowhere, nowhere)] * len(self.boxes)
+        self.bare = Margins((0,) * len(shape), (0,) * len(shape))
+        self.rooms = [self.bare] * len(self.boxes)
         self.handles: list[LogicalData] = []
         self.forms: dict[Any, Form] = {}
         self.around: dict[int, Any] = {}  # of parts in a mapping: memory for what a periodic halo is copied to
@@ -161,8 +159,7 @@ class Pieces:
         )
         handle.core.readonly = self.whole.core.readonly
         windows.make_window(handle.core, self.whole.core, [self.handles[i].core for i in inside])
-        nowhere = (0,) * len(self.shape)
-        self.forms[key] = Form(handle, Margins(nowhere, nowhere), [], inside)
+        self.forms[key] = Form(handle, self.bare, [], inside)
         return handle
 
     def window_of_indices(self, k: int, halo: tuple[int, ...]) -> LogicalData:
@@ -199,7 +196,7 @@ class Pieces:
                     into, outof = box.in_whole(whole.layout.strides), box.in_part(part.layout.strides)
                     engine_parts.copy_box(task.engine, task, whole, into, part, outof, box.shape)
 
-        submit(context, GATHER, accesses, where, copy, True)
+        submit(context, engine_parts.GATHER, accesses, where, copy, True)
 
     def refresh_part(self, k: int, _: int) -> None:
         """Bring the region of a part from the whole."""
@@ -217,7 +214,7 @@ class Pieces:
                 into, outof = box.in_part(part.layout.strides), box.in_whole(whole.layout.strides)
                 engine_parts.copy_box(task.engine, task, part, into, whole, outof, box.shape)
 
-        submit(context, SCATTER, accesses, self.grid.places[k], copy, True)
+        submit(context, engine_parts.SCATTER, accesses, self.grid.places[k], copy, True)
 
     def refresh_form(self, key: Any, _: int) -> None:
         """Fill the margins of a padded form from the neighbours that were written since."""
@@ -238,7 +235,7 @@ class Pieces:
                 engine_parts.copy_box(task.engine, task, target, into, source, outof, edge.shape)
 
         accesses = [form.handle.write(self.homes[k]), *sources]
-        submit(self.context, EXCHANGE, accesses, self.grid.places[k], copy, False)
+        submit(self.context, engine_parts.EXCHANGE, accesses, self.grid.places[k], copy, False)
 
     # -- halos -------------------------------------------------------------------------------------------------
 
@@ -288,26 +285,21 @@ class Pieces:
     def memory_around(self, k: int, margins: Margins) -> Any:
         """Return memory beside a part's own with room for margins: the last one, or a wider one for those to come."""
         if k not in self.around or not fits(margins, self.rooms[k]):
-            room = Margins(*(tuple(map(max, a, b)) for a, b in zip(self.rooms[k], margins, strict=True)))
-            layout = self.layout(padded_shape(self.boxes[k].shape, room))
-            make, name = engine_parts.make_memory, f"{self.handles[k].name} with halo"
-            self.around[k] = self.context.engine.patiently(make, layout, self.memories[k], name)
-            self.rooms[k] = room
+            self.around[k], self.rooms[k] = self.memory_for(k, margins, f"{self.handles[k].name} with halo")
         return self.around[k]
+
+    def memory_for(self, k: int, margins: Margins, name: str | None) -> tuple[Any, Margins]:
+        """Return new memory of place k for a part with these margins, and with those that it has room for; and all."""
+        room = Margins(*(tuple(map(max, a, b)) for a, b in zip(self.rooms[k], margins, strict=True)))
+        layout = self.layout(padded_shape(self.boxes[k].shape, room))
+        return self.context.engine.patiently(engine_parts.make_memory, layout, self.memories[k], name), room
 
     def widen(self, k: int, margins: Margins) -> None:
         """Move a part to memory with wider margins."""
-        room = self.rooms[k]
-        before, after = (tuple(map(max, a, b)) for a, b in zip(room, margins, strict=True))
-        context, part = self.context, self.handles[k].core
-        engine = context.engine
+        room, engine, part = self.rooms[k], self.context.engine, self.handles[k].core
         recording_caches.give_up_recordings(engine, part)
-        wider = Margins(before, after)
-        layout = self.layout(padded_shape(self.boxes[k].shape, wider))
-        memory = engine.patiently(engine_parts.make_memory, layout, self.memories[k], self.handles[k].name)
-        self.rooms[k] = wider
-        nowhere = (0,) * len(self.shape)
-        found = [(part, Margins(nowhere, nowhere))]
+        memory, self.rooms[k] = self.memory_for(k, margins, self.handles[k].name)
+        found = [(part, self.bare)]
         found += [(form.handle.core, form.margins) for key, form in self.forms.items() if key[0] == k]
         moves = [(core, *self.place_in_memory(k, mine)[1:]) for core, mine in found]
         try:

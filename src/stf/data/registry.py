@@ -23,7 +23,6 @@ from stf.data import sharing
 from stf.data.composite import find_interface, interfaces
 from stf.data.creation import check_memory_is_at, custom_data
 from stf.data.filling import prefetch
-from stf.data.protection import Protected, may_be_writeable_again, protected
 from stf.interop.arrays import describe, describers
 from stf.interop.known_arrays import describe_cupy, describe_numpy
 from stf.interop.memory import view_at
@@ -38,6 +37,7 @@ NOTHING: dict = {}
 OF_CUPY: object = describe_cupy
 OF_NUMPY: object = describe_numpy
 KNOWN: dict = describers
+protected: set = set()  # the addresses of the arrays that are read-only for now (STF_VALIDATE)
 EMPTY = 64  # the address of an array without elements, for those that have none
 
 
@@ -696,3 +696,32 @@ def protect(engine: Engine, data: Data):
     is_asked = engine.validate and config.validate and isinstance(data.owner, np.ndarray)
     if is_asked and data.owner.flags.writeable and may_be_writeable_again(data.owner):
         data.protection = Protected(data.owner)
+
+
+class Protected:
+    """Keeps an array read-only for its user as long as this lives, and views of it that are taken meanwhile for good.
+
+    Other arrays over the same memory stay as they are.
+    """
+
+    def __init__(self, array):
+        self.array = array
+        protected.add(id(array))
+        array.flags.writeable = False
+
+    def __del__(self):
+        protected.discard(id(self.array))
+        self.array.flags.writeable = True
+
+
+def may_be_writeable_again(array):
+    """Return whether NumPy lets a writeable array be read-only for a while: it looks at who owns the memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    if array.base is None:
+        return True
+    try:
+        view = memoryview(array.base)
+    except TypeError:  # a tensor, a capsule of DLPack's
+        return False
+    return not view.readonly and view.c_contiguous

@@ -11,9 +11,6 @@ from stf.tasks.task import ContextCore
 
 class Registry: ...
 
-class Protected:
-    def __init__(self, array: Any) -> None: ...
-
 class _OnDevice(Protocol):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...

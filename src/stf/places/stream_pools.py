@@ -7,10 +7,11 @@ current device, for callbacks. A with-block on the host has one alone, since its
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from stf._support.arguments import is_integer
 from stf.devices.make import configured_devices, cuda_current, keep_current_context
@@ -22,12 +23,11 @@ STREAMS_OF_A_PLACE = 4  # that are picked in turn
 MOST_STREAMS = 1024  # of a pool
 
 
-class Pool:
+class Pool(NamedTuple):
     """The streams of one place, and whose turn it is."""
 
-    def __init__(self) -> None:
-        self.streams: list[Any] = []
-        self.turn = 0
+    streams: list[Any]
+    turns: Iterator[int]
 
 
 _pools: dict[Any, Pool] = {}
@@ -42,8 +42,7 @@ def pick_stream(place: Any) -> Any:
         return own_stream(place)
     with _lock:
         pool = pool_of(place, STREAMS_OF_A_PLACE)
-        pool.turn += 1
-        return pool.streams[(pool.turn - 1) % STREAMS_OF_A_PLACE]
+        return pool.streams[next(pool.turns)]
 
 
 class LentStream:
@@ -102,7 +101,7 @@ def pool_of(place: Any, n: int) -> Pool:
     must_have_streams(place)
     ordinal = cuda_current() if place.kind in ("current_device", "host") else place.index
     key = place if place.kind == "context" else ("device", max(ordinal, 0))
-    pool = _pools.setdefault(key, Pool())
+    pool = _pools.setdefault(key, Pool([], itertools.cycle(range(STREAMS_OF_A_PLACE))))
     while len(pool.streams) < n:
         pool.streams.append(make_stream(place, max(ordinal, 0)))
     return pool

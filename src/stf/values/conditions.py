@@ -117,14 +117,13 @@ class Scalar(Arithmetic):
     def _combine(self, operation: Callable[..., Any], *operands: Any) -> Any:
         return Value(operation, *operands) if all(map(is_operand, operands)) else self._not_scalar()
 
+    def _ask(self, question: Callable[..., Any], *operands: Any) -> Any:
+        return Condition(question, *operands) if all(map(is_operand, operands)) else self._not_scalar()
+
     def _compare(self, operation: Callable[..., Any], other: Any) -> Any:
         if operation in (operator.eq, operator.ne) and isinstance(other, np.generic):  # as `==` of those asks
             return operation is operator.ne
-        found = compared(operation, self, other)
-        return self._not_scalar() if found is None else found
-
-    def _ask(self, question: Callable[..., Any], *operands: Any) -> Any:
-        return Condition(question, *operands) if all(map(is_operand, operands)) else self._not_scalar()
+        return self._ask(operation, self, other)
 
     __and__, __rand__ = joined_both_ways(np.logical_and)
     __or__, __ror__ = joined_both_ways(np.logical_or)
@@ -184,10 +183,9 @@ def equal(a: Any, b: Any) -> Condition:
     """
     if not any(isinstance(x, (DataHandle, Expression)) for x in (a, b)):
         raise TypeError("equal compares logical data; both of these are plain values")
-    found = compared(operator.eq, a, b)
-    if found is None:
+    if not (is_operand(a) and is_operand(b)):
         raise TypeError(f"equal takes zero-dimensional logical data and numbers, got {a!r} and {b!r}")
-    return found
+    return Condition(operator.eq, a, b)
 
 
 def sample_of(node: Any) -> Any:
@@ -216,16 +214,10 @@ def is_operand(value: Any) -> bool:
     """Return whether it may stand in an expression."""
     if isinstance(value, (Value, Condition, Param, bool, int, float, complex, np.generic)):
         return True
-    return isinstance(value, DataHandle) and not value.core.token and value.core.layout.nbytes == element_size(value)
-
-
-def element_size(data: Any) -> int:
-    return int(data.core.layout.itemsize)
-
-
-def compared(operation: Callable[..., Any], *operands: Any) -> Condition | None:
-    """Return a condition; None for what may not stand in one."""
-    return Condition(operation, *operands) if all(map(is_operand, operands)) else None
+    if not isinstance(value, DataHandle) or value.core.token:
+        return False
+    layout = value.core.layout
+    return layout.nbytes == layout.itemsize
 
 
 def truth_of(value: Any) -> Any:
