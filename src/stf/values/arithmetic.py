@@ -11,7 +11,7 @@ import numpy as np
 __all__ = ["Arithmetic"]
 
 
-Operator = Callable[[Any, Any], Any]
+Operator = Callable[..., Any]
 
 
 def both_ways(operation: Operator) -> tuple[Operator, Operator]:
@@ -20,6 +20,16 @@ def both_ways(operation: Operator) -> tuple[Operator, Operator]:
         lambda self, other: self._combine(operation, self, other),
         lambda self, other: self._combine(operation, other, self),
     )
+
+
+def alone(operation: Operator) -> Operator:
+    """Return the method of an operator of one object."""
+    return lambda self: self._combine(operation, self)
+
+
+def comparison(operation: Operator) -> Operator:
+    """Return the method of a comparison."""
+    return lambda self, other: self._compare(operation, other)
 
 
 class Arithmetic:
@@ -54,26 +64,9 @@ class Arithmetic:
     __mod__, __rmod__ = both_ways(operator.mod)
     __pow__, __rpow__ = both_ways(operator.pow)
 
-    def __neg__(self) -> Any:
-        return self._combine(operator.neg, self)
-
-    def __pos__(self) -> Any:
-        return self._combine(operator.pos, self)
-
-    def __abs__(self) -> Any:
-        return self._combine(operator.abs, self)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(operator.lt, other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(operator.le, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(operator.gt, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(operator.ge, other)
+    __neg__, __pos__, __abs__ = alone(operator.neg), alone(operator.pos), alone(operator.abs)
+    __lt__, __le__ = comparison(operator.lt), comparison(operator.le)
+    __gt__, __ge__ = comparison(operator.gt), comparison(operator.ge)
 
     def __array_ufunc__(self, function: Any, method: str, *operands: Any, **options: Any) -> Any:
         if method != "__call__" or options or function.nout != 1:
