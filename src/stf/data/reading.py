@@ -6,6 +6,7 @@ Compiled, since a program that looks at a scalar in every step passes here as of
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING, Any, overload
 
 import cython
 import numpy as np
@@ -17,6 +18,10 @@ from stf.interop import adapters
 from stf.tasks.checks import check_errors
 from stf.tasks.lent import BORROWERS
 
+if TYPE_CHECKING:
+    from stf.places.places import DataPlace
+    from stf.tasks.task import ContextCore
+
 NO_ARGUMENTS: tuple = ()
 NOT_QUIET: object = object()
 LOGICAL_DATA: object = LogicalData
@@ -25,6 +30,12 @@ LENT: dict = BORROWERS
 scalars: dict = {}  # by dtype: what makes a Python scalar of bytes; None for what has none
 
 
+@overload
+def wait(
+    context: ContextCore, data: LogicalData, *, data_place: DataPlace | None = None, arrays: None = None
+) -> np.ndarray[Any, Any]: ...
+@overload
+def wait(context: ContextCore, data: Any, *, data_place: DataPlace | None = None, arrays: str | None = None) -> Any: ...
 @cython.binding(True)
 def wait(context, data, *, data_place=None, arrays=None):
     """Block until the data is there and return its content.

@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING, Any, Protocol, overload
 from weakref import ref
 
 import cython
@@ -29,6 +30,22 @@ from stf.interop.memory import view_at
 from stf.places.places import CompositePlace, ReplicatedPlace
 from stf.places.table import place_of_memory, place_of_producer
 from stf.tasks.checks import must_be_open
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from stf.data.logical_data import LogicalData
+    from stf.places.places import DataPlace
+    from stf.tasks.task import ContextCore
+
+    class _OnDevice(Protocol):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+    class _DLPack(Protocol):
+        def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+
+    _Array = np.ndarray[Any, Any] | np.generic | complex | Buffer | _OnDevice | _DLPack
 
 FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # code there registers nothing of its own
 MAX_WORK = 100_000  # of NumPy's search for a byte that two arrays share
@@ -279,6 +296,28 @@ def shares_memory(one: RegistryEntry, other: RegistryEntry):
 # -- registering -----------------------------------------------------------------------------------------------------
 
 
+@overload
+def logical_data(
+    context: ContextCore,
+    obj: _Array,
+    data_place: DataPlace | None = None,
+    *,
+    name: str | None = None,
+    symbol: str | None = None,
+    write_back: bool = True,
+    readonly: bool = False,
+) -> LogicalData: ...
+@overload
+def logical_data(
+    context: ContextCore,
+    obj: Any,
+    data_place: DataPlace | None = None,
+    *,
+    name: str | None = None,
+    symbol: str | None = None,
+    write_back: bool = True,
+    readonly: bool = False,
+) -> Any: ...
 @cython.binding(True)
 def logical_data(
     context,
