@@ -268,7 +268,7 @@ class Parts(np.ndarray[Any, Any]):
             As of `DataPart.read`.
         """
         given: dict[str, Any] = {} if halo is None else {"halo": halo, "halo_mode": halo_mode}
-        return PartsAccess("read", [part.read(**given) for part in self.ravel()], list(self.ravel()))
+        return PartsAccess("read", self, **given)
 
     def write(self) -> PartsAccess:
         """Return an access to each part that overwrites; see `DataPart.write`.
@@ -278,7 +278,7 @@ class Parts(np.ndarray[Any, Any]):
         AccessError
             The data are read-only.
         """
-        return PartsAccess("write", [part.write() for part in self.ravel()], list(self.ravel()))
+        return PartsAccess("write", self)
 
     def rw(self) -> PartsAccess:
         """Return an access to each part that reads and writes; see `DataPart.rw`.
@@ -288,7 +288,7 @@ class Parts(np.ndarray[Any, Any]):
         AccessError
             The data are read-only.
         """
-        return PartsAccess("rw", [part.rw() for part in self.ravel()], list(self.ravel()))
+        return PartsAccess("rw", self)
 
 
 class PartsAccess:
@@ -296,8 +296,9 @@ class PartsAccess:
 
     __slots__ = ("accesses", "parts", "verb")
 
-    def __init__(self, verb: str, accesses: list[Any], parts: list[Any]) -> None:
-        self.verb, self.accesses, self.parts = verb, accesses, parts
+    def __init__(self, verb: str, parts: Parts, **given: Any) -> None:
+        self.verb, self.parts = verb, list(parts.ravel())
+        self.accesses = [getattr(part, verb)(**given) for part in self.parts]
 
     def __repr__(self) -> str:
         return f"parts.{self.verb}() of {self.parts[0].whole.core.label() if self.parts else 'no parts'}"

@@ -35,27 +35,6 @@ from stf.tasks.checks import must_be_open, must_be_settled, task_of_kind
 __all__ = ["Pieces"]
 
 
-class Box(NamedTuple):
-    """A piece of a part that is a range along each axis: where it lies in the whole, and where in the part."""
-
-    ranges: tuple[range, ...]
-    first: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its extents."""
-        return tuple(map(len, self.ranges))
-
-    def in_whole(self, strides: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-        """Return its offset and its strides in an array of the whole, in bytes."""
-        offset = sum(along.start * step for along, step in zip(self.ranges, strides, strict=True))
-        return offset, tuple(along.step * step for along, step in zip(self.ranges, strides, strict=True))
-
-    def in_part(self, strides: Sequence[int]) -> tuple[int, tuple[int, ...]]:
-        """Return its offset and its strides in an array of the part, in bytes."""
-        return offset_of(self.first, strides), tuple(strides)
-
-
 class Form(NamedTuple):
     """A padded form of a part: its handle, its margins, and the boxes of neighbours that fill them, if any do."""
 
@@ -146,7 +125,7 @@ class Pieces:
         """Return how a region of the whole lies in the mapping, and its offset from what place k knows it by."""
         whole = self.layout(self.shape)
         shape = tuple(map(len, box))
-        offset, strides = Box(tuple(box), ()).in_whole(whole.strides) if all(shape) else (0, whole.strides)
+        offset, strides = lies(box, whole.strides) if all(shape) else (0, whole.strides)
         return Layout(shape, strides, whole.dtype, whole.itemsize, library=whole.library), offset - k
 
     def window(self, key: Any, k: int, box: Sequence[range], name: str, inside: list[int]) -> LogicalData:
@@ -192,9 +171,8 @@ class Pieces:
             whole = task.replica_of(0)
             for i, k in enumerate(newer):
                 part = task.replica_of(1 + i)
-                for box in boxes_of(self.boxes[k]):
-                    into, outof = box.in_whole(whole.layout.strides), box.in_part(part.layout.strides)
-                    engine_parts.copy_box(task.engine, task, whole, into, part, outof, box.shape)
+                for in_whole, in_part in boxes_of(self.boxes[k]):
+                    copy_box(task, whole, in_whole, part, in_part)
 
         submit(context, engine_parts.GATHER, accesses, where, copy, True)
 
@@ -210,9 +188,8 @@ class Pieces:
 
         def copy(task: Any) -> None:
             part, whole = task.replica_of(0), task.replica_of(1)
-            for box in boxes_of(self.boxes[k]):
-                into, outof = box.in_part(part.layout.strides), box.in_whole(whole.layout.strides)
-                engine_parts.copy_box(task.engine, task, part, into, whole, outof, box.shape)
+            for in_whole, in_part in boxes_of(self.boxes[k]):
+                copy_box(task, part, in_part, whole, in_whole)
 
         submit(context, engine_parts.SCATTER, accesses, self.grid.places[k], copy, True)
 
@@ -227,12 +204,9 @@ class Pieces:
             target = task.replica_of(0)
             for edge in form.edges:
                 at = form.neighbours.index(edge.owner)
-                if not old[at]:
-                    continue
-                source = task.replica_of(1 + at)
-                into = offset_of(edge.target, target.layout.strides), target.layout.strides
-                outof = offset_of(edge.source, source.layout.strides), source.layout.strides
-                engine_parts.copy_box(task.engine, task, target, into, source, outof, edge.shape)
+                if old[at]:
+                    into, outof = box_at(edge.target, edge.shape), box_at(edge.source, edge.shape)
+                    copy_box(task, target, into, task.replica_of(1 + at), outof)
 
         accesses = [form.handle.write(self.homes[k]), *sources]
         submit(self.context, engine_parts.EXCHANGE, accesses, self.grid.places[k], copy, False)
@@ -279,8 +253,8 @@ class Pieces:
         memory = self.layout(padded_shape(shape, room))
         layout = self.layout(padded_shape(shape, margins))
         first = [a - b for a, b in zip(room.before, margins.before, strict=True)]
-        inside = Layout(layout.shape, memory.strides, memory.dtype, memory.itemsize, library=memory.library)
-        return layout, inside, offset_of(first, memory.strides)
+        offset, strides = lies(box_at(first, layout.shape), memory.strides)
+        return layout, Layout(layout.shape, strides, memory.dtype, memory.itemsize, library=memory.library), offset
 
     def memory_around(self, k: int, margins: Margins) -> Any:
         """Return memory beside a part's own with room for margins: the last one, or a wider one for those to come."""
@@ -365,21 +339,32 @@ def must_cover(boxes: list[Part], shape: tuple[int, ...], place: CompositePlace)
         )
 
 
-def boxes_of(part: Part) -> Iterator[Box]:
-    """Yield the pieces of a part that are ranges along every axis, with where they begin in it."""
+def boxes_of(part: Part) -> Iterator[tuple[list[range], list[range]]]:
+    """Yield the pieces of a part that are ranges along every axis: where they lie in the whole, and where in it."""
     axes = []
     for along in part:
         ranges = [along] if isinstance(along, range) else list(along.ranges()) if isinstance(along, Tiles) else []
-        firsts = itertools.accumulate((len(piece) for piece in ranges), initial=0)
-        axes.append(list(zip(ranges, firsts, strict=False)))
+        firsts = itertools.accumulate(map(len, ranges), initial=0)
+        axes.append([(piece, range(i, i + len(piece))) for piece, i in zip(ranges, firsts, strict=False) if piece])
     for pieces in itertools.product(*axes):
-        if all(len(piece) for piece, _ in pieces):
-            yield Box(tuple(piece for piece, _ in pieces), tuple(first for _, first in pieces))
+        yield [in_whole for in_whole, _ in pieces], [in_part for _, in_part in pieces]
 
 
-def offset_of(first: Sequence[int], strides: Sequence[int]) -> int:
-    """Return the offset of an element, in bytes."""
-    return sum(i * step for i, step in zip(first, strides, strict=True))
+def box_at(first: Sequence[int], shape: Sequence[int]) -> list[range]:
+    """Return a box of an array by its first element and its extents."""
+    return [range(i, i + n) for i, n in zip(first, shape, strict=True)]
+
+
+def lies(box: Sequence[range], strides: Sequence[int]) -> tuple[int, tuple[int, ...]]:
+    """Return the offset of a box in an array, and its strides, in bytes."""
+    offset = sum(along.start * step for along, step in zip(box, strides, strict=True))
+    return offset, tuple(along.step * step for along, step in zip(box, strides, strict=True))
+
+
+def copy_box(task: Any, target: Any, into: Sequence[range], source: Any, outof: Sequence[range]) -> None:
+    """Copy a box of a replica to one of another."""
+    where, whence = lies(into, target.layout.strides), lies(outof, source.layout.strides)
+    engine_parts.copy_box(task.engine, task, target, where, source, whence, tuple(map(len, into)))
 
 
 def padded_shape(shape: Sequence[int], margins: Margins) -> tuple[int, ...]:
