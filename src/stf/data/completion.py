@@ -162,9 +162,5 @@ def reader_of(data: Any) -> Task:
     accesses = tuple([part.read() for part in parts])
     task: Task = data.context.make_host_task(accesses, "as_completed", False)
     task.kind, task.warns_if_unused = "wait", False  # before which what was gathered for a graph is launched
-    host_task.call_on_host(task, nothing, None, "numpy")
+    host_task.call_on_host(task, lambda *_: None, None, "numpy")
     return task
-
-
-def nothing(*_: Any) -> None:
-    """Do nothing."""

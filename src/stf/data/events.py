@@ -92,7 +92,7 @@ def event(context: ContextCore, *writes: Access, name: str | None = None, symbol
     place_on_host(task)
     task.find_site_outside()
     outside_events.open_event(context.engine, task, [token.core, *(access.data.core for access in writes)])
-    return Event(context.engine, task, token)
+    return Event(task, token)
 
 
 def await_unused(context: ContextCore, writes: tuple[Access, ...], label: str | None) -> None:
@@ -133,12 +133,11 @@ class Event(Shown, Outside):
     OSError('the disk is full')
     """
 
-    __slots__ = ("__weakref__", "_engine", "_task", "_token")
+    __slots__ = ("__weakref__", "_task", "_token")
 
     _shown = ["add_done_callback", "cancel", "cancelled", "done", "exception", "fail", "name", "result", "set"]
 
-    def __init__(self, engine: Any, task: Any, token: Any) -> None:
-        self._engine = engine
+    def __init__(self, task: Any, token: Any) -> None:
         self._task = task
         self._token = token
 
@@ -157,7 +156,7 @@ class Event(Shown, Outside):
         ...     print(event.set(), event.set())
         True False
         """
-        return bool(outside_events.complete(self._engine, self._task, None))
+        return self._complete()
 
     def fail(self, error: BaseException) -> bool:
         """Complete the event as failed: tasks after it are skipped, as after a task that raised `error`.
@@ -180,7 +179,7 @@ class Event(Shown, Outside):
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"fail takes an exception, got {type(error).__name__}; pass ValueError(...) or such")
-        return bool(outside_events.complete(self._engine, self._task, outside_events.failure_of(self._task, error)))
+        return self._complete(outside_events.failure_of(self._task, error))
 
     def cancel(self) -> bool:
         """Complete the event as cancelled: tasks after it are skipped. Return False if it was complete before.
@@ -192,7 +191,10 @@ class Event(Shown, Outside):
         ...     print(event.cancel(), event.cancelled())
         True True
         """
-        return bool(outside_events.complete(self._engine, self._task, outside_events.cancellation_of(self._task)))
+        return self._complete(outside_events.cancellation_of(self._task))
+
+    def _complete(self, failure: Any = None) -> bool:
+        return bool(outside_events.complete(self._task.engine, self._task, failure))
 
     def done(self) -> bool:
         """Return whether it is complete, however that went.

@@ -235,12 +235,10 @@ class HeldFill(KnownCall):
 
     def __init__(self, values: Any, dtype: np.dtype[Any], by_driver: bool) -> None:
         self.values, self.dtype = values, dtype
-        if type(values) is np.ndarray and values.ndim == 0:
-            self.what, self.fixed, self.plain = fill_with, (str_of(dtype), by_driver), (values[()],)
-            return
-        is_param = isinstance(values, Param)
-        own = () if is_param else (values.dtype.str, values.shape, values.tobytes())
-        self.what, self.fixed, self.plain = fill_with, (str_of(dtype), by_driver, *own), (values,) if is_param else ()
+        is_number = type(values) is np.ndarray and values.ndim == 0
+        own = () if is_number or isinstance(values, Param) else (values.dtype.str, values.shape, values.tobytes())
+        self.what, self.fixed = fill_with, (str_of(dtype), by_driver, *own)
+        self.plain = () if own else (values[()] if is_number else values,)
 
     def __call__(self, task: Task) -> None:
         values, by_driver = self.values, self.fixed[1]
