@@ -20,15 +20,10 @@ import numpy as np
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Compared", "Found", "Named", "Noted", "Run", "current", "is_on"]
+__all__ = ["Compared", "Found", "Named", "Noted", "Run", "current"]
 
 OWN = ("fill", "copy", "prefetch", "wait")
 current: list[Run] = []  # the run that goes on; at most one
-
-
-def is_on() -> bool:
-    """Return whether tasks are compared."""
-    return bool(current)
 
 
 class Found(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from stf._engine.access import DataHandle
-from stf.values.conditions import Expression
 
 __all__ = ["refuse_data"]
 
@@ -42,18 +41,3 @@ def is_data(thing: Any) -> bool:
 def described(data: Any) -> str:
     """Return what messages call data."""
     return str(data.core.describe()) if isinstance(data, DataHandle) else repr(data)
-
-
-def remedy_for(value: Any) -> str:
-    """Return what to do about data where a parameter has no access mode."""
-    if isinstance(value, Expression):
-        return "assign it to zero-dimensional data, which the task reads: s.assign(expression)"
-    return "annotate it stf.Read, stf.Write or stf.ReadWrite, or pass an access, such as x.read()"
-
-
-def refuse_container(task_name: str, parameter_name: str) -> None:
-    """Raise for several data in one parameter that JAX arrays are to be written through."""
-    raise TypeError(
-        f"parameter '{parameter_name}' of task '{task_name}' holds several data, and JAX arrays are written by what "
-        "the body returns; pass each as a parameter of its own"
-    )
