@@ -238,7 +238,7 @@ class HeldFill(KnownCall):
         is_number = type(values) is np.ndarray and values.ndim == 0
         own = () if is_number or isinstance(values, Param) else (values.dtype.str, values.shape, values.tobytes())
         self.what, self.fixed = fill_with, (str_of(dtype), by_driver, *own)
-        self.plain = () if own else (values[()] if is_number else values,)
+        self.plain: tuple[Any, ...] = () if own else (values[()] if is_number else values,)
 
     def __call__(self, task: Task) -> None:
         values, by_driver = self.values, self.fixed[1]

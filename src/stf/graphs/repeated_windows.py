@@ -334,7 +334,8 @@ class RepeatedWindows(Window):
 
     def _look_at_bodies(self, window: RepeatedWindow, tasks: list[Held]) -> None:
         """Know what the functions of pure tasks read by names: containers and objects, which may change."""
-        functions = {id(one.submit.fn): one.submit.fn for one in tasks if type(one.submit) is PureCall}
+        known: Any = [one.submit for one in tasks if type(one.submit) is PureCall]
+        functions = {id(call.fn): call.fn for call in known}
         reached = Reached([])
         reached.learn([], list(functions.values()))
         world = reached.world or reached.world_of_bodies
@@ -399,7 +400,7 @@ class RepeatedWindows(Window):
 
     def explain(self) -> str:
         """Say which windows there are, how often each was launched, and why it was not."""
-        looked = self.finder.looked
+        looked = self.finder.looked  # type: ignore[attr-defined]  # of the .pxd
         lines = [f"replay='auto': {self.replayed} of {looked} tasks replayed, {len(self.windows)} windows"]
         for window in self.windows:
             told = window.told

@@ -5,6 +5,8 @@ A `context` is what has its engine: the context, or one of its tasks.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from stf._engine import claims, outcomes, thread_turns
@@ -74,7 +76,7 @@ def must_be_outside(context, what, launch=True, waits_for_one=False):
 
 
 @cython.binding(True)
-def check_errors(context):
+def check_errors(context: Any) -> None:
     """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
 
     On a caller's stream, also what was still to run when the context was finalized.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cython
 
 from stf._engine import outcomes
@@ -15,16 +17,17 @@ from stf.values.params import Param
 
 
 @cython.binding(True)
+@cython.annotation_typing(False)
 def host_launch(
-    context,
-    *args,
-    fn=None,
-    name=None,
-    symbol=None,
-    uses_cuda=True,
-    after=None,
-    **others,
-):
+    context: Any,
+    *args: Any,
+    fn: Any = None,
+    name: str | None = None,
+    symbol: str | None = None,
+    uses_cuda: bool = True,
+    after: Any = None,
+    **others: Any,
+) -> Any:
     """Run a function on the host when its data are there, without blocking.
 
     Parameters

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
+from typing import Any
 
 import cython
 import numpy as np
@@ -86,7 +87,10 @@ class RepeatedWindow:
             self.kinds = list(tokens)
         for i in range(len(tokens)):
             self.kinds[i] = tokens[i]
-        self.steps = self.graph = self.told = None
+        self.steps: Any = None
+        self.graph: Any = None
+        self.told: Any = None
+        self.number = 0
         self.cores = []
         self.varying, self.new_numbers = set(), set()
 
