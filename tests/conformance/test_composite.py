@@ -152,6 +152,18 @@ def test_what_it_is_not(ctx, csr):
         lA.accumulate(stf.reducer.sum)
 
 
+class Couple(stf.CompositeData):
+    """A class of a program's own, which bodies may name."""
+
+
+def test_a_body_may_name_a_class_of_such_data(ctx):
+    kind, seen = Couple, []
+    x = ctx.logical_data(np.zeros(3), name="x")
+    ctx.task(x.rw())(lambda a: seen.append(isinstance(a, (kind, Couple))))
+    ctx.synchronize()
+    assert seen == [False]
+
+
 def test_an_object_of_no_arrays_is_refused(ctx):
     stf.register_data_interface(Pair, flatten=lambda a: np.zeros(2), unflatten=lambda a, parts: a)
     with pytest.raises(

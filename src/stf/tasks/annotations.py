@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
@@ -88,27 +89,19 @@ class _Given:
         raise TypeError("stf.Data is an annotation: write `x: stf.Data`; data are made by ctx.logical_data")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class _Mode:
     """An access mode that may carry the library of the arrays, their element type, or an operator.
 
     With `optional`, None does as well.
     """
 
-    def __init__(
-        self,
-        mode: int,
-        name: str,
-        library: str | None = None,
-        op: Any = None,
-        optional: bool = False,
-        element: Any = None,
-    ) -> None:
-        self.optional = optional
-        self._stf_mode = mode
-        self.name = name
-        self.library = library
-        self.op = op
-        self.element = element
+    _stf_mode: int
+    name: str
+    library: str | None = None
+    op: Any = None
+    optional: bool = False
+    element: Any = None
 
     def __getitem__(self, kind: Any) -> _Mode:
         if self._stf_mode == 4:
@@ -123,7 +116,7 @@ class _Mode:
 
     def __or__(self, other: Any) -> Any:
         optional = self.optional or other in (None, type(None))
-        return _Mode(self._stf_mode, self.name, self.library, self.op, optional, self.element)
+        return dataclasses.replace(self, optional=optional)
 
     __ror__ = __or__
 
@@ -202,20 +195,14 @@ def injected_kind(annotation: Any) -> str | None:
     return kind
 
 
-def is_injected(annotation: Any) -> bool:
-    """Return whether a parameter asks for the stream or the task itself."""
-    return injected_kind(annotation) is not None
-
-
-def inject(kind: Any, task: Any) -> Any:
+def inject(kind: str, task: Any) -> Any:
     """Return what such a parameter is given."""
-    name = kind if isinstance(kind, str) else injected_kind(kind)
-    if name == "random":
+    if kind == "random":
         raise TypeError(
             f"the body of task {task.label()} takes stf.Random, and a task of accesses has no other arguments; call a "
             "task function, as in f(x, rng), or ctx.submit_task(f, x, rng)"
         )
-    if name != "task":
+    if kind != "task":
         return task.stream
     task.keep_views()
     return task

@@ -1,6 +1,6 @@
 cimport cython
 from cpython.object cimport PyObject
-from stf._engine.access cimport READ, WRITE, Access, DataHandle
+from stf._engine.access cimport READ, WRITE, Access
 from stf._engine.task cimport TaskCore
 from stf._support.constants cimport is_constant
 
@@ -45,9 +45,7 @@ cpdef object with_last_values(object fn, object modes)
 cdef bint reaches(object fn, object value) except -1
 cdef int refuse_params(object fn) except -1
 cpdef object with_globals(object fn)
-cdef object with_globals_of_bound(object fn)
 cpdef object with_cells(object fn, object cells, object variables=*, object code=*)
-cpdef Taken take(object fn)
 cdef dict constants_of(object fn)
 cdef object assigned_by_others(Names known, object around)
 cdef Names names_in(object code)

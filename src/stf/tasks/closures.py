@@ -11,7 +11,7 @@ import cython
 
 from stf._support.code_facts import Step, codes_in, facts_of
 from stf.errors import AccessError
-from stf.tasks.annotations import is_injected, resolve_annotation
+from stf.tasks.annotations import injected_kind, resolve_annotation
 from stf.tasks.last_values import augmented_in, called_in, telling
 from stf.tasks.lost_results import (
     description_of_dropped,
@@ -19,11 +19,12 @@ from stf.tasks.lost_results import (
     description_of_untouched,
     lost_results_of,
 )
+from stf.tasks.not_accesses import is_data
 from stf.values.params import refuse_hidden, refuse_reachable
 
 
 def injections(fn):
-    """Parameters annotated ``stf.Stream`` or ``stf.Task``: (name, kind)."""
+    """Parameters annotated ``stf.Stream`` or ``stf.Task``: (name, ``"stream"`` or ``"task"``)."""
     annotations = getattr(fn, "__annotations__", None)
     if not annotations:
         return ()
@@ -38,11 +39,11 @@ def injections(fn):
 def injections_in(fn, annotations):
     """Return what `injections` does, for annotations that there are."""
     kinds = [
-        (name, resolve_annotation(fn, kind) if isinstance(kind, str) else kind)
+        (name, injected_kind(resolve_annotation(fn, kind) if isinstance(kind, str) else kind))
         for name, kind in annotations.items()
         if name != "return"
     ]
-    return tuple((name, kind) for name, kind in kinds if is_injected(kind))
+    return tuple([(name, kind) for name, kind in kinds if kind is not None])
 
 
 # -- what a function reads of its surroundings, as it is now -----------------------------------------------------------
@@ -69,10 +70,8 @@ def snapshot(fn, task):
         if scope.patient:
             refuse_reachable(fn)
     closure = getattr(fn, "__closure__", None)
-    if closure is None:
-        return snapshot_of_partial(fn, task)
-    if type(fn) is types.MethodType:
-        return types.MethodType(snapshot(fn.__func__, task), fn.__self__)
+    if closure is None or type(fn) is types.MethodType:
+        return with_inner(fn, snapshot, task)
     reaches = False
     for name, cell in zip(fn.__code__.co_freevars, closure, strict=True):
         try:
@@ -82,14 +81,20 @@ def snapshot(fn, task):
         if is_data(content):
             reject_hidden_data(task, name, content)
         reaches = reaches or type(content) is types.FunctionType
-    return copied(fn, shared_cells(fn) if reaches or stored_names(fn) else ())
+    return copied(fn, shared_cells(fn) if reaches or names_in(fn.__code__).stored else ())
 
 
-def snapshot_of_partial(fn, task):
-    """Return a partial function of a function as it is now; anything else is what it is."""
+def with_inner(fn, change, *args):
+    """Return a partial function, or a method, of what ``change(function, *args)`` makes of its function.
+
+    Anything else is what it is.
+    """
+    if type(fn) is types.MethodType:
+        inner = change(fn.__func__, *args)
+        return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
     if type(fn) is not functools.partial:
         return fn
-    inner = snapshot(fn.func, task)
+    inner = change(fn.func, *args)
     return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
 
 
@@ -136,7 +141,7 @@ def shared_cells(fn):
         if id(one) in seen:
             continue
         seen.add(id(one))
-        stored = stored_names(one)
+        stored = names_in(one.__code__).stored
         for name, cell in zip(one.__code__.co_freevars, one.__closure__, strict=True):
             if name in stored:
                 shared.add(id(cell))
@@ -165,31 +170,17 @@ def with_globals(fn):
     that one of them assigns to is looked up when the body runs, as all others are.
     """
     if type(fn) is not types.FunctionType:
-        return with_globals_of_bound(fn)
+        return with_inner(fn, with_globals)
     cells = fn.__closure__
     wrapped = fn.__dict__.get("__wrapped__") if cells is not None else None
     if type(wrapped) is types.FunctionType:
         inner = with_globals(wrapped)
         if inner is not wrapped:
             cells = tuple([types.CellType(inner) if holds(cell, wrapped) else cell for cell in cells])
-    taken: Taken = take(fn)
+    taken: Taken = Taken(fn)
     if taken.variables is None and cells is fn.__closure__:
         return fn
     return with_cells(fn, cells, taken.variables)
-
-
-def with_globals_of_bound(fn):
-    """Return a partial function, or a method, of a function with its globals as they are now.
-
-    Anything else is what it is.
-    """
-    if type(fn) is types.MethodType:
-        inner = with_globals(fn.__func__)
-        return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
-    if type(fn) is not functools.partial:
-        return fn
-    inner = with_globals(fn.func)
-    return fn if inner is fn.func else functools.partial(inner, *fn.args, **fn.keywords)
 
 
 def holds(cell, value):
@@ -198,11 +189,6 @@ def holds(cell, value):
         return cell.cell_contents is value
     except ValueError:
         return False
-
-
-def take(fn):
-    """Return what a function takes of its globals, as they are now."""
-    return Taken(fn)
 
 
 @cython.final
@@ -296,7 +282,7 @@ def constants_of(fn):
         fn = fn.func
     if type(fn) is not types.FunctionType:
         return None
-    taken: Taken = take(fn)
+    taken: Taken = Taken(fn)
     return taken.constants() or None
 
 
@@ -313,12 +299,6 @@ def assigned_by_others(known: Names, around):
         assigned.update(other.assigned)
         left += other.read
     return assigned
-
-
-def stored_names(fn):
-    """Return the variables of functions around it that a function assigns to."""
-    known: Names = names_in(fn.__code__)
-    return known.stored
 
 
 @cython.final
@@ -482,11 +462,6 @@ def reaches(fn, value):
             return True
     known: Names = names_in(fn.__code__)
     return any([fn.__globals__.get(name) is value for name in known.read])
-
-
-def is_data(value):
-    """Return whether a value is logical data, of one array or of several."""
-    return isinstance(value, DataHandle) or hasattr(value, "expand_mode")
 
 
 def reject_hidden_data(task, name, handle):

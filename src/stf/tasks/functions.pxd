@@ -12,7 +12,7 @@ from stf.tasks.late_arrays cimport ResultSlot, access_when_known, has_open, is_o
 from stf.tasks.arguments cimport Parameter, check_access, check_context, check_elements, check_params, check_variadic, flattened, gives_accesses, is_plain, refuse_registered, with_further, without_mode
 from stf.tasks.bodies cimport Body, make_body
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
-from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, take, with_cells, with_globals, with_last_values
+from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
 from stf.tasks.made_data cimport first_of, layout_like, new_handle
 from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle, takes_pure
@@ -114,6 +114,7 @@ cdef class TaskFunction:
     cdef object with_globals(self, object fn)
     cdef tuple accesses_of(self, list values)
     cdef dict walk(self, Task task, list values)
+    cdef int add(self, list accesses, Parameter parameter, object value) except -1
     cdef tuple add_flat(self, list accesses, Parameter parameter, object value)
     cdef list put_arrays(self, Task task, list values, dict shapes, list argument_sources)
     cdef object container(self, Task task, int first, int position, tuple shape, object lib, list argument_sources)

@@ -48,21 +48,11 @@ class TaskFunction:
         self.arrays_of = self.library = arrays
         self.where = where
         self.in_graphs, self.pure = in_graphs, pure  # on the host it uses no CUDA; see `stf.task`
-        self.parameters = None
-        self.signature = None
-        self.kinds = self.writes = None
-        self.positional = self.takes_task = self.draws = self.has_elements = self.movable = False
-        self.accessed = self.priority = 0
-        self.is_checked = False
-        self.spare = self.variants = None
-        self.is_fixed = False
         self.closes = getattr(fn, "__closure__", None) is not None or isinstance(fn, functools.partial)
         self.wraps = type(fn) is not types.FunctionType or "__wrapped__" in fn.__dict__
         self.reads = self.wraps or bool(names_in(fn.__code__).read)
         self.holds = self.closes or self.wraps or may_reach_arrays(fn)
-        self.taken = self.by_modes = self.results = self.kinds_of_all = self.likes = None
-        self.binds_late = self.returns_one = self.lends = False
-        self.runs, self.owes, self.given, self.makes, self.alone = fn, False, 0, 0, None
+        self.runs = fn
         if not self.wraps:
             modes: list = []
             with contextlib.suppress(TypeError, NameError):  # of an annotation that cannot be resolved yet
@@ -139,7 +129,6 @@ class TaskFunction:
         copy.in_graphs, copy.pure = self.in_graphs, self.pure
         copy.closes, copy.wraps, copy.reads, copy.holds = self.closes, self.wraps, self.reads, self.holds
         copy.runs, copy.owes, copy.taken, copy.writes = self.runs, self.owes, self.taken, self.writes
-        copy.spare = copy.variants = copy.by_modes = None
         if cython.compiled:
             copy.vectorcall = self.vectorcall
         copy.parameters, copy.given, copy.results = self.parameters, self.given, self.results
@@ -324,7 +313,7 @@ class TaskFunction:
             return with_globals(fn)
         taken: Taken = self.taken
         if taken is None or not taken.is_same():
-            self.taken = taken = take(self.fn)
+            self.taken = taken = Taken(self.fn)
         if taken.variables is None:
             return fn
         if self.closes:
@@ -347,10 +336,7 @@ class TaskFunction:
             value = values[i]
             if parameter.mode:
                 if isinstance(value, DataHandle):
-                    if parameter.mode == ACCUMULATE:
-                        accesses.append(accumulate_access(value, parameter.op))
-                    else:
-                        accesses.append(make_access(value, parameter.mode, None))
+                    self.add(accesses, parameter, value)
                 else:
                     shape = self.add_flat(accesses, parameter, value)
                     if shape is None:
@@ -519,13 +505,15 @@ class TaskFunction:
                 found.append(values[i])
         return found
 
-    def add(self, accesses: list, parameter, value):
+    def add(self, accesses: list, parameter: Parameter, value):
+        """Add the access to data that a parameter's mode says."""
         if parameter.takes_any:
             raise without_mode(self.symbol, parameter, value)
         if parameter.mode == ACCUMULATE:
             accesses.append(accumulate_access(value, parameter.op))
         else:
             accesses.append(make_access(value, parameter.mode, None))
+        return 0
 
     def add_flat(self, accesses: list, parameter: Parameter, value):
         """Accesses for a list or tuple of data alone; None for anything else, of which nothing was added."""

@@ -21,7 +21,7 @@ cdef tuple NOTHING
 
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
 cpdef int submit_own(TaskCore task, object fn, tuple extra, object lib=*) except -1
-cdef int go_on(TaskCore task, object fn, tuple extra, object lib, tuple injected, bint was_held) except -1
+cpdef int go_on(TaskCore task, object fn, tuple extra, object lib, tuple injected, bint was_held) except -1
 cdef int begin_here(Engine engine, TaskCore task) except -1
 cdef int enter_here(Engine engine, TaskCore task) except -1
 cdef int begin_body(TaskCore task, object movable=*) except -1

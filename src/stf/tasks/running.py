@@ -40,7 +40,7 @@ from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.tasks import capsules
 from stf.tasks.annotated_bodies import library_asked
-from stf.tasks.annotations import inject, injected_kind
+from stf.tasks.annotations import inject
 from stf.tasks.bodies import stream_block
 from stf.tasks.closures import check_globals, injections
 from stf.values.parts import Parts
@@ -69,7 +69,7 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
         offer(task, fn, extra)
     fn = snapshot(fn, task)
     if task.where < 0:
-        return hold(task, HeldBody(with_globals(fn), extra, lib, injected))
+        return hold(task, held_body(with_globals(fn), extra, lib, injected))
     return go_on(task, fn, extra, lib, injected, False)
 
 
@@ -85,7 +85,7 @@ def submit_own(task: TaskCore, fn, extra, lib="numpy"):
     if scope.submitted is not None:
         scope.submitted.append(fn)
     if task.where < 0:
-        return hold(task, HeldBody(fn, extra, lib, NOTHING))
+        return hold(task, held_body(fn, extra, lib, NOTHING))
     if scope.records or task.runs_in_call or task.groups is not None:
         return go_on(task, fn, extra, lib, NOTHING, False)
     try:
@@ -102,22 +102,17 @@ def submit_own(task: TaskCore, fn, extra, lib="numpy"):
     return submit(task, body)
 
 
-class HeldBody:
-    """The body of a task that is held until it is planned."""
-
-    def __init__(self, fn, extra, lib, injected):
-        self.what = fn, extra, lib, injected
-
-    def __call__(self, task):
-        fn, extra, lib, injected = self.what
-        go_on(task, fn, extra, lib, injected, True)
+def held_body(fn, extra, lib, injected):
+    """Return what submits the body of a task that is held until it is planned."""
+    return functools.partial(go_on, fn=fn, extra=extra, lib=lib, injected=injected, was_held=True)
 
 
 def go_on(task, fn, extra, lib, injected, was_held):
     """Begin a task whose place is settled, and submit its body; one that `was_held` has the variables it reads."""
     engine = cython.cast("Engine", task.engine)
+    asked = [kind for _, kind in injected]
     try:
-        begin_body(task, fn if may_move(engine, [injected_kind(kind) for _, kind in injected]) else None)
+        begin_body(task, fn if may_move(engine, asked) else None)
         values = views_of(task, lib)
         if task.groups is not None:
             values = group(task.groups, values)
@@ -127,14 +122,14 @@ def go_on(task, fn, extra, lib, injected, was_held):
         late = [i for i, v in enumerate(values) if type(v) is Parts or type(v) is JaxCopy]
         kinds = None
         written = written_values(task, values)
-        takes_task: cython.bint = "task" in [injected_kind(kind) for _, kind in injected]
+        takes_task: cython.bint = "task" in asked
         owes: cython.bint = False
         if not takes_task:
             fn, owes = seeing_results(task, fn)
         arguments = values + list(extra)
         if injected:
             kinds = [("", "plain")] * len(arguments) + [(name, "keyword") for name, _ in injected]
-            arguments += [injected_value(injected_kind(kind), task) for _, kind in injected]
+            arguments += [injected_value(kind, task) for kind in asked]
         argument_sources = None
         once: cython.bint = gathers(engine.scope) and not task.runs_in_call
         if engine.scope.records and not once and not takes_task and not reaches(fn, task):
