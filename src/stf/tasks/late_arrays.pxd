@@ -27,8 +27,6 @@ cdef class ResultSlot:
     cdef Gate gate
     cdef int store(self, object value, bint is_alone, str name, int position) except -1
 
-cdef LateView late_view(Replica replica, bint writeable)
-cdef ResultSlot result_slot(Replica replica, Gate gate)
 cdef int store_new(list items, list written, str name) except -1
 cdef Py_ssize_t references(object value) except -1
 cdef bint has_open(TaskCore task) except -1

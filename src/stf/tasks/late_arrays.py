@@ -86,22 +86,6 @@ def packed_array(value, is_alone, name):
     return value if is_own and value.flags.writeable else array.copy(order="C")
 
 
-def late_view(replica, writeable):
-    """Return what makes the array of a replica when a body runs."""
-    view: LateView = LateView.__new__(LateView)
-    view.replica = replica
-    view.writeable = writeable
-    return view
-
-
-def result_slot(replica, gate):
-    """Return where a result goes that is to be the memory of a replica."""
-    slot: ResultSlot = ResultSlot.__new__(ResultSlot)
-    slot.replica = replica
-    slot.gate = gate
-    return slot
-
-
 def has_open(task: TaskCore):
     """Return whether some of a task's data have no shape yet."""
     for item in task.accesses:
@@ -167,8 +151,12 @@ def late_array(task: TaskCore, index, is_result):
     if replica is None or not replica.awaits_result:
         return None
     if not is_result:
-        return late_view(replica, task.joined_mode(index) != READ)
-    return result_slot(replica, cython.cast("Engine", task.engine).gate)
+        view: LateView = LateView.__new__(LateView)
+        view.replica, view.writeable = replica, task.joined_mode(index) != READ
+        return view
+    slot: ResultSlot = ResultSlot.__new__(ResultSlot)
+    slot.replica, slot.gate = replica, cython.cast("Engine", task.engine).gate
+    return slot
 
 
 def store_new(items, written, name):

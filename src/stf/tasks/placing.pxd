@@ -20,7 +20,6 @@ cdef class PlacingContext:
     cdef bint is_automatic  # tasks that name no place get one that is chosen
     cdef int default_place(self) except -1
     cdef int place_here(self) except -100
-    cdef int place_around(self) except -100
 
 cpdef int wanted(PlacingContext context, object place) except -100
 cdef int named(PlacingContext context, object place) except -100

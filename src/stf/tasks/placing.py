@@ -56,15 +56,10 @@ class PlacingContext:
 
     def place_here(self):
         """Return the place of a task of this thread that names none."""
-        if active_places[0]:
-            return self.place_around()
-        return AUTO if self.is_automatic else self.default_place()
-
-    def place_around(self):
-        """Return the same where some thread is in a ``with place``."""
-        stack = places.defaults()
-        if stack:
-            return wanted(self, stack[len(stack) - 1])
+        if active_places[0]:  # some thread is in a ``with place``
+            stack = places.defaults()
+            if stack:
+                return wanted(self, stack[len(stack) - 1])
         return AUTO if self.is_automatic else self.default_place()
 
 

@@ -180,20 +180,14 @@ def must_reach(task, replica):
         able = engine.port.may_use(task.where, replica)
     finally:
         engine.gate.leave()
-    if not able:
-        raise PlaceError(description_of_reach(task.label(), task.place_name, replica))
-    return 0
-
-
-def description_of_reach(task: str, place: str, replica: Any) -> str:
-    """Return why a task cannot use data where it is, and what to do."""
-    label = f"task {task} on {place} cannot use {replica.data.describe()} where it is"
-    if replica.place == 0:
-        return f"{label}: CUDA cannot pin that host memory; leave the data place out, so that it is copied"
-    there = replica.data.engine.places[replica.place].name
-    return (
-        f"{label}: there is no access from {place} to the memory of {there}; leave the data place out, "
-        "so that it is copied"
+    if able:
+        return 0
+    why = "CUDA cannot pin that host memory"
+    if replica.place != 0:
+        why = f"there is no access from {task.place_name} to the memory of {engine.place(replica.place).name}"
+    raise PlaceError(
+        f"task {task.label()} on {task.place_name} cannot use {replica.data.describe()} where it is: {why}; leave the "
+        "data place out, so that it is copied"
     )
 
 
@@ -206,16 +200,11 @@ def position_of(task: TaskCore, index):
         return index
     first, _, rebuild = task.groups[index]
     if rebuild is not None:
-        raise TypeError(description_of_parts(task.label(), index))
+        raise TypeError(
+            f"access {index} of task {task.label()} is to data made of several arrays, each with an address of its "
+            f"own; t[{index}] is the object, and t.args_cai() has the arrays of all"
+        )
     return first
-
-
-def description_of_parts(label: str, index: int) -> str:
-    """Return why an access has no address."""
-    return (
-        f"access {index} of task {label} is to data made of several arrays, each with an address of its own; "
-        f"t[{index}] is the object, and t.args_cai() has the arrays of all"
-    )
 
 
 def address_of(task: TaskCore, index):
