@@ -13,6 +13,7 @@ from stf.interop.cuda_arrays import context_of
 
 __all__ = ["StreamEvent", "record_on"]
 
+DEFAULT = 0  # CU_EVENT_DEFAULT
 NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
@@ -51,21 +52,12 @@ class StreamEvent(Shown):
         """Return whether the stream has passed the event; nothing is waited for."""
         if self.handle is None:
             return True
-        from cuda.bindings import driver
-
-        (code,) = driver.cuEventQuery(self.handle)
-        if code and int(code) != NOT_READY:
-            raise failed(code, "cuEventQuery", self._ordinal)
-        return not code
+        return int(call("cuEventQuery", self._ordinal, self.handle, also=NOT_READY)[0]) != NOT_READY
 
     def synchronize(self) -> None:
         """Wait until the stream has passed the event."""
         if self.handle is not None:
-            from cuda.bindings import driver
-
-            (code,) = driver.cuEventSynchronize(self.handle)
-            if code:
-                raise failed(code, "cuEventSynchronize", self._ordinal)
+            call("cuEventSynchronize", self._ordinal, self.handle)
 
     def elapsed_time(self, end: StreamEvent) -> float:
         """Return the time from this event to a later one, in milliseconds; wait for both.
@@ -102,14 +94,9 @@ class StreamEvent(Shown):
             )
         if self.handle is None:
             return (end._passed_ns - self._passed_ns) / 1e6
-        from cuda.bindings import driver
-
         self.synchronize()
         end.synchronize()
-        code, elapsed_ms = driver.cuEventElapsedTime(self.handle, end.handle)
-        if code:
-            raise failed(code, "cuEventElapsedTime", self._ordinal)
-        return float(elapsed_ms)
+        return float(call("cuEventElapsedTime", self._ordinal, self.handle, end.handle)[1])
 
     def __del__(self) -> None:
         handle = getattr(self, "handle", None)
@@ -137,23 +124,23 @@ def record_on(pointer: int | None, what: str) -> StreamEvent:
             f"{what} is recorded in a graph, where an event has no time yet; time the launches by events on "
             "ctx.fence(), or use observe=True"
         )
-    from cuda.bindings import driver
-
     ordinal = stream_device(pointer)
     with context_of(pointer):
-        code, handle = driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DEFAULT)
-        if code:
-            raise failed(code, "cuEventCreate", ordinal)
+        _, handle = call("cuEventCreate", ordinal, DEFAULT)
         event = StreamEvent(int(handle), ordinal)
-        (code,) = driver.cuEventRecord(handle, pointer)
-        if code:
-            raise failed(code, "cuEventRecord", ordinal)
+        call("cuEventRecord", ordinal, handle, pointer)
     return event
 
 
-def failed(code: Any, call: str, ordinal: int) -> DriverError:
-    """Return the error of a call of CUDA's."""
-    return DriverError(code.name, int(code), call, clock_of(ordinal))
+def call(name: str, ordinal: int, *args: Any, also: int = 0) -> tuple[Any, ...]:
+    """Return what a call of CUDA's gives, its code first; raise DriverError for any code but 0, and `also` another."""
+    from cuda.bindings import driver
+
+    given: tuple[Any, ...] = getattr(driver, name)(*args)
+    code = given[0]
+    if int(code) not in (0, also):
+        raise DriverError(code.name, int(code), name, clock_of(ordinal))
+    return given
 
 
 def clock_of(ordinal: int) -> str:

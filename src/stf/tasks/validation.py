@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -92,12 +93,8 @@ class BodyWatch:
         self.written: list[tuple[str, Any]] = []
         self.has_begun = False
         self.saved: list[Any] = []  # what host memory held that is to be overwritten
-        for i, access in enumerate(task.accesses):
-            replica = task.replica_of(i)
-            if replica is None or replica.layout.interface is not None or access.mode == 4:
-                continue
-            mode = task.joined_mode(i)
-            array = array_of(task, replica, mode != 1)
+        for access, mode, replica in used_by(task):
+            array = None if access.mode == 4 else array_of(task, replica, mode != 1)
             if array is None:
                 continue
             if mode == 1:
@@ -324,6 +321,14 @@ def writers_of(_engine: Any, data: Any) -> EventSet:
     return events
 
 
+def used_by(task: Any) -> Iterator[tuple[Any, int, Any]]:
+    """Return each access of a task to an array, how the task uses its data, and the replica."""
+    for i, access in enumerate(task.accesses):
+        replica = task.replica_of(i)
+        if replica is not None and replica.layout.interface is None:
+            yield access, task.joined_mode(i), replica
+
+
 def array_of(task: Any, replica: Any, writeable: bool) -> Any:
     """Return what a task sees of a replica: an array, `OnDevice`, `Later`, or None for another device's memory."""
     engine = task.engine
@@ -373,10 +378,15 @@ def prefill(array: Any) -> None:
 
 def restore(array: Any, saved: Any) -> None:
     """Put back what elements held that still hold the pattern."""
+    untouched = still_filled(array).reshape(array.shape)
+    array[untouched] = saved[untouched]
+
+
+def still_filled(array: Any) -> Any:
+    """Return which elements hold the pattern, in the order of the indices."""
     pattern = np.frombuffer(pattern_of(array.dtype), np.uint8)
     raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
-    untouched = (raw == pattern).all(axis=1).reshape(array.shape)
-    array[untouched] = saved[untouched]
+    return (raw == pattern).all(axis=1)
 
 
 def count_untouched(watched: Any) -> int:
@@ -389,9 +399,7 @@ def count_untouched(watched: Any) -> int:
     array = content_of(watched)
     if not array.nbytes:
         return 0
-    pattern = np.frombuffer(pattern_of(array.dtype), np.uint8)
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
-    untouched = int((raw == pattern).all(axis=1).sum())
+    untouched = int(still_filled(array).sum())
     whole = untouched == array.size and array.nbytes >= FEW
     return untouched * array.itemsize if whole or array.itemsize >= 4 else 0
 
@@ -404,25 +412,22 @@ def watch(task: Any, is_recorded: bool) -> Any:
     if task.engine.wants_finite and not is_recorded:
         checks.append(finite_for(task))
     if comparing.current and not is_recorded:
-        checks.append(comparing.current[-1].check_for(task, arrays_in(task)))
+        arrays = [(name, mode, functools.partial(content_of, array)) for name, mode, array in arrays_in(task)]
+        checks.append(comparing.current[-1].check_for(task, arrays))
     if config.capsule is not None and not is_recorded:
         checks.append(capsules.kept_for(task, array_of, content_of))
     known = [check for check in checks if check is not None]
     return Checks(known) if len(known) > 1 else known[0] if known else None
 
 
-def arrays_in(task: Any) -> list[tuple[str, int, Any]]:
-    """Return the name of each data of a task, how it is used, and what gives its content while the body runs."""
-    found: list[tuple[str, int, Any]] = []
-    for i, access in enumerate(task.accesses):
-        replica = task.replica_of(i)
-        if replica is None or replica.layout.interface is not None:
-            continue
-        mode = task.joined_mode(i)
-        array = array_of(task, replica, mode != 1)
-        if array is not None:
-            found.append((access.data_name, mode, functools.partial(content_of, array)))
-    return found
+def arrays_in(task: Any, suits: Callable[[Any], bool] | None = None) -> list[tuple[str, int, Any]]:
+    """Return the name of each data of a task, how it is used, and the array; of data whose dtype `suits` alone."""
+    found = [
+        (access.data_name, mode, array_of(task, replica, mode != 1))
+        for access, mode, replica in used_by(task)
+        if suits is None or suits(replica.layout.dtype)
+    ]
+    return [each for each in found if each[2] is not None]
 
 
 class Finite:
@@ -472,27 +477,10 @@ class Finite:
 
 def finite_for(task: Any) -> Finite:
     """Return what looks at an open task; for a body that runs in place, it looks at once."""
-    found: list[tuple[str, int, Any]] = []
-    for name, mode, replica in floats_of(task):
-        array = array_of(task, replica, mode != 1)
-        if array is not None:
-            found.append((name, mode, array))
-    made = Finite(task.label(), found)
+    made = Finite(task.label(), arrays_in(task, may_be_infinite))
     if task.state_name() == "open" and not task.outcome_pending():
         made.begin()
     return made
-
-
-def floats_of(task: Any) -> list[tuple[str, int, Any]]:
-    """Return the data of a task that may hold a NaN: the name, how it is used, and the replica."""
-    found: list[tuple[str, int, Any]] = []
-    for i, access in enumerate(task.accesses):
-        replica = task.replica_of(i)
-        if replica is None or replica.layout.interface is not None:
-            continue
-        if replica.layout.dtype is None or may_be_infinite(replica.layout.dtype):  # None: the body says which
-            found.append((access.data_name, task.joined_mode(i), replica))
-    return found
 
 
 class FiniteInLaunches:
@@ -505,7 +493,9 @@ class FiniteInLaunches:
     """
 
     def __init__(self, task: Any) -> None:
-        self.label, self.items = task.label(), floats_of(task)
+        self.label = task.label()
+        used = [(access.data_name, mode, replica) for access, mode, replica in used_by(task)]
+        self.items = [one for one in used if may_be_infinite(one[2].layout.dtype)]
 
     def at(self, rebinding: Any) -> Finite:
         """Return what looks at one launch, which may use other data."""
@@ -557,7 +547,12 @@ class Checks:
 
 
 def may_be_infinite(dtype: Any) -> bool:
-    """Return whether values of a type may be a NaN or an infinity; records are not looked at."""
+    """Return whether values of a type may be a NaN or an infinity; records are not looked at.
+
+    None is a type that the body says.
+    """
+    if dtype is None:
+        return True
     if dtype.kind != "V":
         return bool(dtype.kind in "fc")
     try:
