@@ -228,24 +228,9 @@ class RepeatFinder:
         self.release()
         self.keeper.wait_for_data_of(task)
 
-    def is_submitted_by(self, thread):
-        """Return whether a thread submits what was held."""
-        return self.keeper.submitter == thread
-
-    def is_waiting(self):
-        """Return whether this thread would submit something if it asked."""
-        return self.keeper.is_waiting()
-
-    def forget_recorded(self):
-        """Forget nothing: what is recorded is never held."""
-
-    def take_planned(self):
-        """Return None: what is recorded was not planned."""
-        return None
-
-    def drop(self):
-        """Cancel what is held."""
-        self.keeper.drop()
+    def __getattr__(self, name):
+        """All else that a window is asked, the keeper answers."""
+        return getattr(self.keeper, name)
 
     # -- a task comes ------------------------------------------------------------------------------------------
 
