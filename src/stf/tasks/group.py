@@ -110,18 +110,9 @@ class Tasks:
             self.add_done_callback(lambda _: future.set_result(None))
         return self._future
 
-    @property
-    def _state(self) -> str:
-        state: str = self._as_future()._state
-        return state
-
-    @property
-    def _condition(self) -> Any:
-        return self._as_future()._condition
-
-    @property
-    def _waiters(self) -> Any:
-        return self._as_future()._waiters  # type: ignore[attr-defined]
+    _state = property(lambda self: self._as_future()._state)
+    _condition = property(lambda self: self._as_future()._condition)
+    _waiters = property(lambda self: self._as_future()._waiters)
 
 
 def joined(handles: list[Any]) -> Any:

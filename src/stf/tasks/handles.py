@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Generator
+from types import SimpleNamespace
 from typing import Any
 
 from stf._engine import claims, host_waits, outcomes
@@ -37,7 +38,10 @@ moments_lost = moments_saved = 0
 
 
 def is_done(task: Any) -> bool:
-    """Return whether a task has run, failed, or was cancelled or skipped; and those that its body has nested."""
+    """Return whether the task has run, failed, or was cancelled or skipped; nothing is waited for.
+
+    So must have those that its body has nested.
+    """
     return is_over(task) and (not NESTED or nested_left(task) is None)
 
 
@@ -150,9 +154,32 @@ def must_end(task: Any, what: str, events: EventSet) -> None:
         raise TaskStateError(f"{what} for task {task.label()} ({task.call_site}) inside {inside}")
 
 
-def exception(task: Any, timeout: float | None, what: str = "exception") -> Exception | None:
-    """Return the error of a task, once it is done; who gets it is told, so that no later wait raises it again."""
-    wait(task, timeout, what)
+def exception(task: Any, timeout: float | None = None) -> Exception | None:
+    """Wait for the task and return its error; None if it went well.
+
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds.
+
+    Returns
+    -------
+    TaskFailedError or None
+        Later waits do not raise it again.
+
+    Raises
+    ------
+    TimeoutError
+        It took longer.
+    TaskStateError
+        The task is part of a recorded graph, or was not submitted.
+    """
+    wait(task, timeout, "exception")
+    return error_of(task)
+
+
+def error_of(task: Any) -> Exception | None:
+    """Return the error of a task that is done; who gets it is told, so that no later wait raises it again."""
     failure = failure_of(task)
     if failure is None:
         return None
@@ -161,9 +188,23 @@ def exception(task: Any, timeout: float | None, what: str = "exception") -> Exce
     return error
 
 
-def result(task: Any, timeout: float | None) -> None:
-    """Wait for a task, and raise what it failed with."""
-    error = exception(task, timeout, "result")
+def result(task: Any, timeout: float | None = None) -> None:
+    """Wait for the task and raise its error, if it failed. Its results are in its data.
+
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds.
+
+    Raises
+    ------
+    TaskFailedError
+        The task failed, was skipped, or was cancelled.
+    TimeoutError
+        It took longer.
+    """
+    wait(task, timeout, "result")
+    error = error_of(task)
     if error is not None:
         try:
             raise error
@@ -216,7 +257,11 @@ def forget_nested(engine: Any) -> None:
 
 
 def cancel(task: Any) -> bool:
-    """Keep a queued body from running, and tell who waits; False if it has begun, or is none."""
+    """Keep the task's body from running; return whether that was in time.
+
+    Bodies that wait on a worker can be cancelled until they begin. The task is done at once then: this call runs
+    its callbacks. What it was to write is poisoned. Kernels and functions for a GPU were given to it and cannot.
+    """
     if task.fate == CALLED_OFF:
         return True
     if task.is_held:
@@ -230,7 +275,7 @@ def cancel(task: Any) -> bool:
 
 
 def is_cancelled(task: Any) -> bool:
-    """Return whether a task was cancelled.
+    """Return whether the task was cancelled before its body began.
 
     Itself, with all of its context, or with the graph that it was gathered for.
     """
@@ -243,7 +288,7 @@ def is_cancelled(task: Any) -> bool:
 
 
 def is_running(task: Any) -> bool:
-    """Return whether the body of a task has begun, and has not ended."""
+    """Return whether the body of the task has begun, and has not ended."""
     return bool(task.fate == BEGUN and not is_done(task))
 
 
@@ -278,17 +323,8 @@ class TaskWatch:
     def __init__(self) -> None:
         self.condition = threading.RLock()
         self.is_told = False
-        self.waiters: list[Any] = []  # those of concurrent.futures, and `Waiter`
+        self.waiters: list[Any] = []  # those of concurrent.futures, and ours, which are told as these are
         self.callbacks: list[Callable[[Any], object]] | None = []  # None once they are called
-
-
-class Waiter:
-    """Who waits for a task, to be told as `concurrent.futures` tells its own."""
-
-    __slots__ = ("add_cancelled", "add_exception", "add_result")
-
-    def __init__(self, tell: Callable[[Any], object]) -> None:
-        self.add_result = self.add_exception = self.add_cancelled = tell
 
 
 def watch_of(task: Any) -> TaskWatch:
@@ -375,13 +411,16 @@ def add_waiter(task: Any, tell: Callable[[Any], object]) -> None:
     watch = watch_of(task)
     with watch.condition:
         if not watch.is_told:
-            watch.waiters.append(Waiter(tell))
+            watch.waiters.append(SimpleNamespace(add_result=tell, add_exception=tell, add_cancelled=tell))
             return
     tell(task)
 
 
 def add_done_callback(task: Any, fn: Callable[[Any], object]) -> None:
-    """Call ``fn(task)`` when a task is done: now, if it is, else by a worker, or by who cancels it."""
+    """Call ``fn(task)`` when the task is done: at once if it is, else by a worker. What it raises is logged.
+
+    It may read data, submit tasks and wait for one, but not for everything, as ``ctx.synchronize()`` does.
+    """
     if not callable(fn):
         raise TypeError(f"add_done_callback takes a function, got {type(fn).__name__}")
     if not is_done(task):

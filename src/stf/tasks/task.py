@@ -696,71 +696,8 @@ class Task(TaskCore):
 
     # -- as a handle -------------------------------------------------------------------------------------------
 
-    def done(self):
-        """Return whether the task has run, failed, or was cancelled or skipped; nothing is waited for."""
-        return handles.is_done(self)
-
-    def running(self):
-        """Return whether the body of the task has begun, and has not ended."""
-        return handles.is_running(self)
-
-    def cancelled(self):
-        """Return whether the task was cancelled before its body began."""
-        return handles.is_cancelled(self)
-
-    def cancel(self):
-        """Keep the task's body from running; return whether that was in time.
-
-        Bodies that wait on a worker can be cancelled until they begin. The task is done at once then: this call runs
-        its callbacks. What it was to write is poisoned. Kernels and functions for a GPU were given to it and cannot.
-        """
-        return handles.cancel(self)
-
-    def exception(self, timeout=None):
-        """Wait for the task and return its error; None if it went well.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds.
-
-        Returns
-        -------
-        TaskFailedError or None
-            Later waits do not raise it again.
-
-        Raises
-        ------
-        TimeoutError
-            It took longer.
-        TaskStateError
-            The task is part of a recorded graph, or was not submitted.
-        """
-        return handles.exception(self, timeout)
-
-    def result(self, timeout=None):
-        """Wait for the task and raise its error, if it failed. Its results are in its data.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds.
-
-        Raises
-        ------
-        TaskFailedError
-            The task failed, was skipped, or was cancelled.
-        TimeoutError
-            It took longer.
-        """
-        return handles.result(self, timeout)
-
-    def add_done_callback(self, fn):
-        """Call ``fn(task)`` when the task is done: at once if it is, else by a worker. What it raises is logged.
-
-        It may read data, submit tasks and wait for one, but not for everything, as ``ctx.synchronize()`` does.
-        """
-        return handles.add_done_callback(self, fn)
+    done, running, cancelled, cancel = handles.is_done, handles.is_running, handles.is_cancelled, handles.cancel
+    exception, result, add_done_callback = handles.exception, handles.result, handles.add_done_callback
 
     def __await__(self):
         return handles.awaitable(self)
