@@ -8,7 +8,7 @@ from stf._engine.engine cimport Engine
 from stf._engine.task cimport stf_call_site_outside
 from stf._support.sync cimport NestingGate
 from stf.interop.known_arrays cimport Memory, cupy_memory, numpy_memory
-from stf.tasks.made_data cimport new_handle
+from stf.tasks.late_arrays cimport new_handle
 from stf.tasks.task cimport ContextCore
 
 cdef class RegistryEntry(MemorySpan):

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stf._engine.access import ACCUMULATE, MODE_NAMES, READ, WRITE, Access
-from stf.tasks.elements import wrong_elements
-from stf.tasks.parameters import read_annotation
+from stf.tasks.parameters import read_annotation, wrong_elements
 
 KEPT = 1024
 WORDS = {READ: "Read", WRITE: "Write", READ | WRITE: "ReadWrite", ACCUMULATE: "Accumulate"}

@@ -8,12 +8,11 @@ import cython
 
 from stf._engine import host_waits
 from stf.errors import ContextClosedError
-from stf.tasks.elements import wrong_elements
-from stf.tasks.parameters import is_access
+from stf.tasks.parameters import is_access, wrong_elements
 from stf.values.conditions import Expression
 from stf.values.containers import items_of
 from stf.values.params import refuse_hidden, refuse_reachable, with_params
-from stf.values.random_numbers import Random
+from stf.values.random_numbers import Random, generator_of, must_be_of
 
 
 class Parameter:
@@ -204,3 +203,28 @@ def check_context(context, core):
     if context is None:
         raise ContextClosedError(f"the context of {core.describe()} is gone; keep a reference to it")
     return context
+
+
+def count_draws(parameters, values):
+    """Count a use of each generator among arguments, which is that one's place in the program."""
+    for i, (parameter, value) in enumerate(zip(parameters, values, strict=True)):
+        if parameter.kind == "random" and isinstance(value, Random):
+            values[i] = value.draw()
+
+
+def check_draws(parameters, values, context, label):
+    """Raise for what is no generator of a task's context."""
+    for parameter, value in zip(parameters, values, strict=True):
+        if parameter.kind == "random":
+            must_be_of(value, context, label)
+
+
+def generator_at(place, library, draw):
+    """Return the generator that a body gets at a place, in a library or in that of the place.
+
+    And whether it is something that makes one when the body runs: for CuPy on the body's stream, for a remote place in
+    the process of that.
+    """
+    library = library or ("cupy" if place.enqueues else "numpy")
+    ordinal = place.ordinal if place.enqueues else -1
+    return generator_of(library, ordinal, place.is_remote, draw.key), library == "cupy" or place.is_remote

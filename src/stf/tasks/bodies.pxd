@@ -1,13 +1,14 @@
 cimport cython
+from stf._engine.access cimport READ, Access
 from stf._engine.engine cimport Engine
 from stf._engine.queued_bodies cimport QueuedBody
 from stf._engine.task cimport TaskCore
 from stf._support.untracked cimport untrack
 from stf.interop.current cimport borrow
 from stf.tasks.late_arrays cimport store_new
-from stf.tasks.results cimport store_results
 from stf.tasks.views cimport view_at, views_to_fill
 
+cdef object LAST_VALUES
 cdef list tensors_made
 
 @cython.no_gc
@@ -35,4 +36,6 @@ cdef class Body(QueuedBody):
     cdef object store_made(self, list items)
     cdef int run_at(self, object port, int slot, object pointer) except -1
 
+cdef list written_values(TaskCore task, list values)
+cpdef int store_results(object result, list written, object fn, object given=*, bint owes=*) except -1
 cdef Body make_body(TaskCore task, object fn, object args, list written, list kinds=*, list late=*, list argument_sources=*, bint owes=*)

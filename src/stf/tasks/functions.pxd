@@ -8,16 +8,14 @@ from stf._engine.thread_turns cimport gathers
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
 from stf._port.replicas cimport Layout, Replica
-from stf.tasks.late_arrays cimport ResultSlot, access_when_known, has_open, is_of_numpy, late_array, must_bind_late
+from stf.tasks.late_arrays cimport ResultSlot, access_when_known, first_of, has_open, is_of_numpy, late_array, layout_like, must_bind_late, new_handle
 from stf.tasks.arguments cimport Parameter, check_access, check_context, check_elements, check_params, check_variadic, flattened, gives_accesses, is_plain, refuse_registered, with_further, without_mode
-from stf.tasks.bodies cimport Body, make_body
+from stf.tasks.bodies cimport Body, make_body, store_results
 from stf.tasks.running cimport begin_body, end_now, injected_value, may_move, runs_plainly, submit, take_back
 from stf.tasks.closures cimport Taken, names_in, refuse_lost, snapshot, with_cells, with_globals, with_last_values
 from stf.interop.current cimport Borrowed, borrow, owed, return_owed
-from stf.tasks.made_data cimport first_of, layout_like, new_handle
 from stf.tasks.placing cimport can_be_held, hold, place_as_function, settle, takes_pure
 from stf.tasks.task cimport ContextCore, Task
-from stf.tasks.results cimport store_results
 from stf.tasks.undeclared cimport may_reach_arrays, refuse_undeclared
 from stf.tasks.views cimport library_of, source_of, sources_of, view_of, views_between
 

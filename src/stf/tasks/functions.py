@@ -16,8 +16,8 @@ from stf.errors import TaskFailedError
 from stf.interop import adapters
 from stf.interop.jax_arrays import JaxCopy
 from stf.places.places import ExecPlace
-from stf.tasks import capsules, draws
-from stf.tasks.arguments import not_data, refuse_container
+from stf.tasks import capsules
+from stf.tasks.arguments import check_draws, count_draws, generator_at, not_data, refuse_container
 from stf.tasks.closures import check_globals
 from stf.tasks.late_arrays import settle_open
 from stf.tasks.lent import data_lent, lend
@@ -218,7 +218,7 @@ class TaskFunction:
         if self.accessed < len(values) and gives_accesses(self.parameters, values):
             return self.for_accesses(values).submit(context, task, values)
         if self.draws:
-            draws.count(self.parameters, values)
+            count_draws(self.parameters, values)
         if self.kinds is not None and not self.trails_data:
             check_variadic(self.symbol, self.parameters, self.kinds, values)
         if self.has_elements:
@@ -236,7 +236,7 @@ class TaskFunction:
         if lent:
             lend(task, lent)
         if self.draws:
-            draws.check(self.parameters, values, task.context, self.symbol)
+            check_draws(self.parameters, values, task.context, self.symbol)
         if self.holds:
             refuse_undeclared(self.fn, task)
         fn = snapshot(self.runs, task) if self.closes else self.runs
@@ -445,7 +445,7 @@ class TaskFunction:
                     is_late = type(value) is Parts
                 values[i] = value
             elif parameter.kind == "random":
-                values[i], is_late = draws.generator_at(engine.place(task.where), shared or engine.arrays, values[i])
+                values[i], is_late = generator_at(engine.place(task.where), shared or engine.arrays, values[i])
             elif parameter.kind == "stream" or parameter.kind == "task":
                 values[i] = injected_value(parameter.kind, task)
             if is_late:

@@ -13,8 +13,8 @@ from stf.interop.streams import handed_out
 from stf.places.places import Grid
 from stf.places.table import place_code
 from stf.tasks.annotations import Stream
+from stf.tasks.bodies import store_results
 from stf.tasks.closures import refuse_lost, with_last_values
-from stf.tasks.results import store_results
 from stf.tasks.task import Task, body_of
 from stf.tasks.views import views_of
 

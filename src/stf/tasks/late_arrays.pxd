@@ -1,4 +1,7 @@
 cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t
 from stf._engine.access cimport AFFINE, READ, Access, Data, DataHandle
 from stf._engine.adoption cimport adopt
@@ -12,6 +15,17 @@ from stf.interop.known_arrays cimport Memory, numpy_memory
 cdef extern from "Python.h":
     Py_ssize_t Py_REFCNT(object value) noexcept
 
+cdef extern from *:
+    """
+    /* What __new__ of a type makes, without looking for it. */
+    static PyObject *stf_new(PyObject *type, PyObject *nothing) {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
+    }
+    """
+    object stf_new(object kind, tuple nothing)
+
+cdef list HANDLE_TYPE
+cdef tuple NO_ARGUMENTS
 cdef object NDARRAY
 cdef list tensors_made
 cdef Py_ssize_t IN_A_LIST
@@ -27,6 +41,9 @@ cdef class ResultSlot:
     cdef Gate gate
     cdef int store(self, object value, bint is_alone, str name, int position) except -1
 
+cdef Layout layout_like(object value)
+cdef object new_handle(Data core)
+cdef tuple first_of(list values, int count)
 cdef int store_new(list items, list written, str name) except -1
 cdef Py_ssize_t references(object value) except -1
 cdef bint has_open(TaskCore task) except -1

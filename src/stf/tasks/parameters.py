@@ -1,4 +1,4 @@
-"""Parameters of task functions: what their annotations say."""
+"""Parameters of task functions: what their annotations say, and whether data have the elements that these ask for."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import inspect
 import typing
 from typing import Any
 
-from stf._engine.access import Access
-from stf.tasks.annotations import injected_kind, resolve_annotation
-from stf.values.containers import items_of
+import numpy as np
 
-__all__ = ["is_access", "mode_of_accesses", "modes_in", "read_annotation"]
+from stf._engine.access import Access
+from stf.tasks.annotations import element_of, injected_kind, resolve_annotation
+from stf.values.containers import data_in, items_of
+
+__all__ = ["is_access", "mode_of_accesses", "modes_in", "must_have_elements", "read_annotation", "wrong_elements"]
 
 KINDS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
@@ -67,3 +69,34 @@ def mode_of_accesses(value: Any, parameter: Any) -> tuple[int, Any]:
         if is_access(access):
             mode, op = mode | access.mode, getattr(access, "op", None)
     return mode, op
+
+
+def wrong_elements(value: Any, element: Any) -> Any:
+    """Return the first data in an argument whose elements are of another type, a dtype or an abstract one.
+
+    None if all are.
+    """
+    for handle in data_in([value]):
+        layout = handle.core.layout
+        if layout.interface is None and not handle.core.token and not is_of(layout.dtype, element):
+            return handle
+    return None
+
+
+def is_of(dtype: np.dtype[Any], element: Any) -> bool:
+    """Return whether a dtype is the one that was asked for, or of an abstract type."""
+    return np.issubdtype(dtype, element) if isinstance(element, type) else dtype == element
+
+
+def must_have_elements(task: Any, index: int, dtype: Any) -> None:
+    """Raise TypeError unless the elements of an access of a task are of a dtype."""
+    first, count = (index, 1) if task.groups is None else task.groups[index][:2]
+    element = element_of(dtype)
+    element = np.dtype(dtype) if element is None else element
+    for access in task.accesses[first : first + count]:
+        wrong = wrong_elements(access, element)
+        if wrong is not None:
+            raise TypeError(
+                f"task {task.label()}: access {index} was asked for with elements of type "
+                f"{getattr(element, '__name__', element)}, and is {wrong.core.describe()}"
+            )

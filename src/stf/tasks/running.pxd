@@ -7,10 +7,9 @@ from stf._port.programs cimport RUN
 from stf._port.recording_port cimport RecordingPort
 from stf.interop.captures cimport PrivatePools, are_needed, pools_of
 from stf.interop.current cimport Borrowed, borrow
-from stf.tasks.bodies cimport Body, make_body
+from stf.tasks.bodies cimport Body, make_body, written_values
 from stf.tasks.closures cimport reaches, refuse_lost, snapshot, with_globals, with_last_values
 from stf.tasks.placing cimport can_be_held, hold, settle, take_back_place
-from stf.tasks.results cimport written_values
 from stf.tasks.undeclared cimport refuse_arrays, refuse_undeclared
 from stf.tasks.views cimport group, sources_in, views_of, without_tokens
 

@@ -21,9 +21,9 @@ from stf.interop.streams import handed_out
 from stf.places.table import exec_place_of
 from stf.tasks import capsules, handles, validation
 from stf.tasks.after import accesses_after
-from stf.tasks.elements import must_have_elements
 from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
+from stf.tasks.parameters import must_have_elements
 from stf.tasks.placing import PlacingContext, place_by_number
 from stf.values.parts import add_group, built
 
