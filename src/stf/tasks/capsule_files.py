@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Content", "read", "save"]
 
 FORMAT = 1
+PYTHON = sysconfig.get_python_version()
 OURS = ("stf", "cloudpickle")  # found by name, wherever they are installed
 MISSING: Any = object()
 
@@ -94,7 +95,7 @@ def save(path: str | Path, about: dict[str, Any], pieces: dict[str, Any], data: 
     TypeError
         Something cannot be saved.
     """
-    index = {"format": FORMAT, "python": python_version(), "stf": stf_version(), "numpy": np.__version__, **about}
+    index = {"format": FORMAT, "python": PYTHON, "stf": stf_version(), "numpy": np.__version__, **about}
     saved = {name: pickled(piece, name, about["task"], data) for name, piece in pieces.items()}
     index["pieces"] = list(saved)
     index["data"] = [described(content) for content in of]
@@ -157,27 +158,18 @@ def must_be_readable(index: dict[str, Any], path: Any) -> None:
             f"{path} was written by stf {index.get('stf')}, in format {index.get('format')}, and this is stf "
             f"{stf_version()}, which reads format {FORMAT}; run it with that version, or save it anew"
         )
-    if index["python"] != python_version():
+    if index["python"] != PYTHON:
         raise ValueError(
-            f"{path} was written with Python {index['python']}, whose code Python {python_version()} cannot read; run "
+            f"{path} was written with Python {index['python']}, whose code Python {PYTHON} cannot read; run "
             "it with that one, or save it anew"
         )
 
 
 def described(content: Content) -> dict[str, Any]:
     """Return what of a data is said in JSON."""
-    return {
-        "name": content.name,
-        "token": content.token,
-        "shape": list(content.shape),
-        "dtype": str(content.dtype),
-        "order": content.order,
-        "saved": content.array is not None,
-    }
-
-
-def python_version() -> str:
-    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+    told = content._asdict()
+    array = told.pop("array")
+    return {**told, "dtype": str(content.dtype), "saved": array is not None}
 
 
 def stf_version() -> str:
