@@ -44,7 +44,7 @@ from stf.graphs.closure_variables import Variable
 from stf.graphs.names_read import Reached
 from stf.graphs.task_graph import TaskGraph
 from stf.tasks.pure_calls import PureCall, pure_call
-from stf.tasks.repeats import Held, RepeatedWindow, RepeatFinder, have_variables, join_launches, run_with
+from stf.tasks.repeats import Held, RepeatedWindow, RepeatFinder, join_launches, run_with
 from stf.tasks.task import ContextCore
 from stf.tasks.window import Clerk, Window, taken_out
 from stf.values.params import ValueNeededError
@@ -214,7 +214,7 @@ class RepeatedWindows(Window):
 
     def _suits(self, window: RepeatedWindow, tasks: list[Held]) -> bool:
         """Return whether a launch would do as the tasks do, whatever its window is."""
-        if not have_variables(tasks):
+        if all(one.variables is None for one in tasks):
             return True
         first = tasks[0].variables
         if any(one.variables is not first and not same_variables(one.variables, first) for one in tasks):

@@ -1,13 +1,12 @@
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from stf._engine.access cimport ACCUMULATE, AFFINE, READ, RW, WRITE, Access, Data, DataHandle, make_access
+from stf._engine.access cimport ACCUMULATE, READ, WRITE, Access, Data, DataHandle, make_access
 from stf._engine.engine cimport Engine
-from stf._engine.task cimport TaskCore
 from stf._engine.thread_turns cimport gathers
 from stf._support.untracked cimport untrack
 from stf._port.late_values cimport Asked
-from stf._port.replicas cimport Layout, Replica
+from stf._port.replicas cimport Layout
 from stf.tasks.late_arrays cimport ResultSlot, access_when_known, first_of, has_open, is_of_numpy, late_array, layout_like, must_bind_late, new_handle
 from stf.tasks.arguments cimport Parameter, check_access, check_context, check_elements, check_params, check_variadic, flattened, gives_accesses, is_plain, refuse_registered, with_further, without_mode
 from stf.tasks.bodies cimport Body, make_body, store_results

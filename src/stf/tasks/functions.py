@@ -551,20 +551,17 @@ class TaskFunction:
         container = split(value)
         if container is not None:
             kind, what, items = container
-            if kind == "dataclass":
-                return kind, what, [self.add_field(accesses, parameter, item) for item in items]
-            return kind, what, [self.add_container(accesses, parameter, item) for item in items]
+            add = self.add_field if kind == "dataclass" else self.add_container
+            return kind, what, [add(accesses, parameter, item) for item in items]
         if value is None and parameter.optional:
             return ("plain", None, None)
         raise not_data(self.symbol, parameter, value)
 
     def add_field(self, accesses: list, parameter, value):
         """Return the shape of a field of a dataclass, which may mix data and plain values."""
-        if isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode"):
-            return self.add_container(accesses, parameter, value)
-        if is_container(value) and next(data_in([value]), None) is not None:
-            return self.add_container(accesses, parameter, value)
-        if is_object_of_data(value):
+        has_data = is_container(value) and next(data_in([value]), None) is not None
+        is_data = isinstance(value, (DataHandle, Access)) or hasattr(value, "expand_mode")
+        if is_data or has_data or is_object_of_data(value):
             return self.add_container(accesses, parameter, value)
         if isinstance(value, Asked):
             value.must_be_recorded()

@@ -2,12 +2,10 @@ cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport int64_t
 from stf._engine.access cimport AFFINE, READ, Access, Data, DataHandle
 from stf._engine.adoption cimport adopt
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
-from stf._engine.versions cimport Version
 from stf._port.replicas cimport Layout, Replica
 from stf._support.sync cimport Gate
 from stf.interop.known_arrays cimport Memory, numpy_memory

@@ -2,7 +2,6 @@ from libc.stdint cimport int64_t, uint64_t
 from stf._engine.access cimport WRITE, Access, Data
 from stf._engine.state cimport EngineState
 from stf._engine.task cimport BEGUN, TaskCore
-from stf._engine.versions cimport Version
 from stf._port.late_values cimport is_same
 from stf._support.context_variables cimport variables_here
 from stf._support.sync cimport PyThread_get_thread_ident
@@ -91,7 +90,6 @@ cdef class RepeatFinder:
     cdef bint switch(self, uint64_t kind) except -1
     cdef bint follows(self, RepeatedWindow window, Py_ssize_t count) except -1
     cpdef int hold(self, TaskCore task, KnownCall call) except -1
-    cdef int hold_one(self, TaskCore task, KnownCall call) except -1
     cpdef int pass_by(self, TaskCore task) except -1
     cdef int whole(self, RepeatedWindow window) except -1
     cdef int break_off(self, str reason) except -1
@@ -111,7 +109,6 @@ cdef class Held:
     cdef public object variables  # the context variables of who called it; or None
 
 cdef Held hold_here(TaskCore task, KnownCall call)
-cpdef bint have_variables(list held) except -1
 cdef uint64_t mixed(uint64_t token, uint64_t value) noexcept
 cdef bint are_alike(tuple one, tuple other) except -1
 cpdef bint is_number(object value) except -1

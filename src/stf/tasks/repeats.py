@@ -31,7 +31,6 @@ that a submitting thread would wait for. Tokens of data by number alone find no 
 from __future__ import annotations
 
 import contextvars
-import threading
 from typing import Any
 
 import cython
@@ -203,7 +202,6 @@ class RepeatFinder:
         self.engine, self.keeper, self.call_of = engine, keeper, call_of
         self.held = keeper.held
         self.starts, self.binding = {}, []
-        self.current = None
         if not cython.compiled:
             self.may_start = [False] * KNOWN
             self.kinds, self.exacts, self.relatives = [0] * RING, [0] * RING, [0] * RING
@@ -236,7 +234,7 @@ class RepeatFinder:
 
     def look(self, task, what):
         """Return whether a task with a known body is to be held, by `hold`. Else it begins now."""
-        thread: cython.ulong = PyThread_get_thread_ident() if cython.compiled else threading.get_ident()
+        thread: cython.ulong = PyThread_get_thread_ident()
         if thread != self.thread and not self.takes_over(thread):
             return False
         self.is_busy = True  # until `hold` is over
@@ -342,31 +340,26 @@ class RepeatFinder:
 
     def hold(self, task, call):
         """Hold a task that `look` has said follows a window, or submit it if it does not suit that after all."""
+        window = self.current
         try:
-            self.hold_one(task, call)
+            if window is None or len(self.held) != self.at:  # another thread has submitted what was held
+                self.break_off("another thread asked for what is held")
+            elif window.steps is None or window.suits(self.at, task, call, self.binding):
+                self.passing = False
+                self.at += 1
+                task.is_held = True
+                self.held.append(hold_here(task, call))
+                if len(self.held) == 1:
+                    self.keeper.watch()
+                if self.at == window.length:
+                    self.whole(window)
+                return 0
+            else:
+                self.break_off("other data or arguments")
+            self.pass_by(task)
+            call(task)
         finally:
             self.is_busy = False
-        return 0
-
-    def hold_one(self, task, call):
-        """Do what `hold` does."""
-        window = self.current
-        if window is None or len(self.held) != self.at:  # another thread has submitted what was held
-            self.break_off("another thread asked for what is held")
-        elif window.steps is None or window.suits(self.at, task, call, self.binding):
-            self.passing = False
-            self.at += 1
-            task.is_held = True
-            self.held.append(hold_here(task, call))
-            if len(self.held) == 1:
-                self.keeper.watch()
-            if self.at == window.length:
-                self.whole(window)
-            return 0
-        else:
-            self.break_off("other data or arguments")
-        self.pass_by(task)
-        call(task)
         return 0
 
     def whole(self, window):
@@ -413,7 +406,7 @@ class RepeatFinder:
 
     def note_break(self):
         """Remember that something came which belongs to no window."""
-        thread: cython.ulong = PyThread_get_thread_ident() if cython.compiled else threading.get_ident()
+        thread: cython.ulong = PyThread_get_thread_ident()
         if thread == self.thread and self.kinds[self.count & (RING - 1)] != BREAK:
             self.push(BREAK, BREAK, BREAK, 0)
 
@@ -593,11 +586,6 @@ def run_with(variables, fn, *args):
         fn(*args)
     else:
         (variables or contextvars.Context()).run(fn, *args)
-
-
-def have_variables(held):
-    """Return whether a task that is held has context variables."""
-    return any([cython.cast(Held, item).variables is not None for item in held])
 
 
 def join_launches(held, launch: TaskCore):

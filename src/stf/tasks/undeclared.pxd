@@ -6,7 +6,6 @@ cdef tuple BUFFERS
 cdef tuple HARMLESS
 
 cpdef int refuse_undeclared(object fn, TaskCore task, int depth=*) except -1
-cdef bint is_of(object helper, object fn) except -1
 cdef bint may_reach_arrays(object fn) except -1
 cdef int refuse_bound(object fn, TaskCore task, int depth) except -1
 cdef bint may_hold(object value) except -1

@@ -30,6 +30,7 @@ def refuse_undeclared(fn, task, depth=DEPTH):
         refuse_bound(fn, task, depth)
         return 0
     known: Names = names_in(fn.__code__)
+    around = fn.__globals__
     closure = fn.__closure__
     if closure is not None:
         wrapped = fn.__dict__.get("__wrapped__")
@@ -39,11 +40,10 @@ def refuse_undeclared(fn, task, depth=DEPTH):
             except ValueError:
                 continue
             if type(content) is types.FunctionType:
-                if depth > 0 and content is not fn and (content is wrapped or is_of(content, fn)):
+                if depth > 0 and content is not fn and (content is wrapped or content.__globals__ is around):
                     refuse_undeclared(content, task, depth - 1)
             elif may_hold(content) and name in known.looked_into:
                 refuse_arrays(content, name, task, known.keys.get(name))
-    around = fn.__globals__
     for name in known.looked_at:
         if cython.compiled:
             found = PyDict_GetItemWithError(around, name)
@@ -57,18 +57,13 @@ def refuse_undeclared(fn, task, depth=DEPTH):
     if depth > 0:
         for name in known.called:
             content = around.get(name)
-            if type(content) is types.FunctionType and content is not fn and is_of(content, fn):
+            if type(content) is types.FunctionType and content is not fn and content.__globals__ is around:
                 refuse_undeclared(content, task, depth - 1)
     if fn.__defaults__ is not None or fn.__kwdefaults__ is not None:
         for content in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
             if may_hold(content):
                 refuse_arrays(content, "a default", task)
     return 0
-
-
-def is_of(helper, fn):
-    """Return whether a function is of the same module as another one."""
-    return helper.__globals__ is fn.__globals__
 
 
 def may_reach_arrays(fn):
