@@ -53,22 +53,19 @@ class GridTask(Task):
         try:
             main = self.cuda_stream()
             for place in reversed(self.grid.places):  # the first one's device is current at the end
-                self._open_lane(place, main)
+                lane = self.context.make_task_at((place,), self.symbol)
+                lane.kind = "lane"
+                lane.outside_recordings = True
+                lane.find_site_outside()
+                lane.start()
+                pointer = lane.cuda_stream()
+                self.lanes.insert(0, (lane, pointer))
+                if main is not None and pointer is not None:
+                    self.engine.port.callers.wait_on(lane.slot, main)
         except BaseException as error:
             self._close(error)
             raise
         return self
-
-    def _open_lane(self, place: Any, main: int | None) -> None:
-        lane = self.context.make_task_at((place,), self.symbol)
-        lane.kind = "lane"
-        lane.outside_recordings = True
-        lane.find_site_outside()
-        lane.start()
-        pointer = lane.cuda_stream()
-        self.lanes.insert(0, (lane, pointer))
-        if main is not None and pointer is not None:
-            self.engine.port.callers.wait_on(lane.slot, main)
 
     def end(self) -> None:
         """End the task, when every place has done its part."""

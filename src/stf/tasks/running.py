@@ -147,7 +147,7 @@ def go_on(task, fn, extra, lib, injected, was_held):
 
 def offer(task: TaskCore, fn, extra):
     """Tell what may save the task what it is made of, unless a kernel has, or it is a task of the context's own."""
-    if (getattr(fn, "__module__", None) or "").startswith("stf."):
+    if not is_users(fn):
         return 0
     if task.groups is None:
         capsules.offer(task, task.kind, {"body": fn, "args": extra, "accesses": task.accesses}, fn)
