@@ -26,18 +26,8 @@ from stf.values.params import refuse_hidden, refuse_reachable
 def injections(fn):
     """Parameters annotated ``stf.Stream`` or ``stf.Task``: (name, ``"stream"`` or ``"task"``)."""
     annotations = getattr(fn, "__annotations__", None)
-    if not annotations:
+    if not annotations or not is_users(fn):  # our own bodies ask for neither
         return ()
-    code = getattr(fn, "__code__", None)
-    if code is not None and (fn.__module__ or "").startswith("stf.") and fn.__closure__ is None:
-        if code not in known_injections:  # stf's own, which are not many, and whose annotations stay
-            known_injections[code] = injections_in(fn, annotations)
-        return known_injections[code]
-    return injections_in(fn, annotations)
-
-
-def injections_in(fn, annotations):
-    """Return what `injections` does, for annotations that there are."""
     kinds = [
         (name, injected_kind(resolve_annotation(fn, kind) if isinstance(kind, str) else kind))
         for name, kind in annotations.items()
@@ -46,10 +36,14 @@ def injections_in(fn, annotations):
     return tuple([(name, kind) for name, kind in kinds if kind is not None])
 
 
+def is_users(fn):
+    """Return whether a body is the user's, and not one of stf."""
+    return not (getattr(fn, "__module__", None) or "").startswith("stf.")
+
+
 # -- what a function reads of its surroundings, as it is now -----------------------------------------------------------
 
 names: dict = {}  # by the id of a code object
-known_injections: dict = {}  # by a code object of stf's own
 AROUND = ("__name__", "__builtins__", "__package__", "__spec__", "__file__")  # which Python looks for in globals
 
 OTHER = object()

@@ -42,7 +42,7 @@ from stf.tasks import capsules
 from stf.tasks.annotated_bodies import library_asked
 from stf.tasks.annotations import inject
 from stf.tasks.bodies import stream_block
-from stf.tasks.closures import check_globals, injections
+from stf.tasks.closures import check_globals, injections, is_users
 from stf.values.parts import Parts
 
 TOKEN: object = adapters.TOKEN
@@ -182,11 +182,6 @@ def check_body(task: TaskCore, fn, extra):
         refuse_undeclared(fn, task)
         for value in extra:
             refuse_arrays(value, "an argument", task)
-
-
-def is_users(fn):
-    """Return whether a body is the user's, and not one of stf."""
-    return not (getattr(fn, "__module__", None) or "").startswith("stf.")
 
 
 def arguments_of(task: TaskCore):
