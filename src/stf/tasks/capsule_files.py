@@ -68,16 +68,6 @@ class Content(NamedTuple):
     array: Any = None
 
 
-def pickler_class() -> type[Any]:
-    """Return cloudpickle's pickler, or Python's."""
-    try:
-        cloudpickle = importlib.import_module("cloudpickle")
-    except ImportError:
-        return pickle.Pickler
-    found: type[Any] = cloudpickle.Pickler
-    return found
-
-
 def save(path: str | Path, about: dict[str, Any], pieces: dict[str, Any], data: list[Any], of: list[Content]) -> None:
     """Write a capsule, whole or not at all.
 
@@ -205,7 +195,9 @@ def pickled(piece: Any, name: str, task: str, data: list[Any]) -> bytes:
 
 def writer_class() -> type[Any]:
     """Return the class that pickles pieces."""
-    base: Any = pickler_class()
+    base: Any = pickle.Pickler
+    with contextlib.suppress(ImportError):
+        base = importlib.import_module("cloudpickle").Pickler
 
     class Writer(base):  # type: ignore[misc]
         """A pickler that writes handles as numbers, and functions by value."""

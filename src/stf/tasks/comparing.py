@@ -153,7 +153,8 @@ class Noted:
 
     def take(self, position: int, content: Any) -> None:
         """Keep an output."""
-        np.save(self.path(position), as_bytes(content), allow_pickle=False)
+        raw = np.frombuffer(np.asarray(content).tobytes(), np.uint8)  # without gaps, in the order of the indices
+        np.save(self.path(position), raw, allow_pickle=False)
 
     def path(self, position: int) -> Path:
         """Return the file of an output."""
@@ -189,11 +190,6 @@ class Compared(Noted):
         found = difference(name, earlier, np.asarray(content, order="C"), self.run.rtol, self.run.atol)
         if found is not None:
             self.told.setdefault("found", []).append(found)
-
-
-def as_bytes(content: Any) -> Any:
-    """Return the bytes of an array, without gaps, in the order of the indices."""
-    return np.frombuffer(np.asarray(content).tobytes(), np.uint8)
 
 
 def checksum(content: Any) -> int:

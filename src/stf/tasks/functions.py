@@ -227,8 +227,10 @@ class TaskFunction:
         shapes = self.walk(task, values)
         if after:
             task.accesses += after
-        if not self.is_checked:
-            self.look_at_globals(task)
+        if not self.is_checked:  # whether it takes data from its module
+            if hasattr(self.fn, "__code__"):
+                check_globals(self.fn, task)
+            self.is_checked = True
         lent = data_lent(self.parameters, values) if self.lends else None
         if context is None and lent and not task.accesses:
             context = lent[0].context
@@ -587,12 +589,6 @@ class TaskFunction:
         if task.where < 0 and not can_be_held(task):
             settle(task)
         return 0
-
-    def look_at_globals(self, task):
-        """Look once whether the function takes data from its module."""
-        if hasattr(self.fn, "__code__"):
-            check_globals(self.fn, task)
-        self.is_checked = True
 
     # -- the signature -----------------------------------------------------------------------------------------
 

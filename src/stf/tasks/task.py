@@ -316,7 +316,12 @@ class Task(TaskCore):
         if self.borrowed is not None or self.pools is not None:
             self.give_back()
         if self.restore is not None:
-            self.check_watched()
+            try:
+                self.restore(self)  # what the body did that its accesses do not allow (STF_VALIDATE)
+            except BaseException as error:
+                self.abandon(error)
+                raise
+            self.restore = None
         engine = cython.cast(Engine, self.engine)
         if self.opened_ns:
             self.tell_span()
@@ -345,15 +350,6 @@ class Task(TaskCore):
         failure = Failure.of(self, error, True)
         engine.fail(self, failure)  # first: whoever interrupts what comes after leaves no task open
         failure.forget_frames()
-
-    def check_watched(self):
-        """Say what the body did that its accesses do not allow (STF_VALIDATE)."""
-        try:
-            self.restore(self)
-        except BaseException as error:
-            self.abandon(error)
-            raise
-        self.restore = None
 
     def again(self):
         """Return a task like this one, which has not begun: it is recorded in place of this."""
