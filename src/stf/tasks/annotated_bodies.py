@@ -7,7 +7,6 @@ library of the arrays. Where the two differ, one of them is a mistake.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 from stf._engine.access import ACCUMULATE, MODE_NAMES, READ, WRITE, Access
@@ -37,7 +36,10 @@ def library_asked(fn: Any, arguments: list[Any], first: int = 0) -> str | None:
         libraries.
     """
     library = None
-    for accesses, (name, _, mode, _, asked, _, element) in zip(arguments, each_parameter(fn, first), strict=False):
+    known = known_of(fn)[first:]
+    if known and known[-1][1] == "*":  # which stands for all further ones
+        known += [known[-1]] * len(arguments)
+    for accesses, (name, _, mode, _, asked, _, element) in zip(arguments, known, strict=False):
         if not mode:
             continue
         where = f"parameter '{name}' of the body '{getattr(fn, '__name__', fn)}'"
@@ -72,15 +74,6 @@ def fits(annotated: int, mode: int) -> bool:
     if annotated == READ | WRITE and mode == WRITE:
         return False
     return annotated & mode == annotated
-
-
-def each_parameter(fn: Any, first: int) -> Iterator[Any]:
-    """Return what the annotations of a body's parameters say, from a position on; the last of ``*args`` comes again."""
-    known = known_of(fn)
-    for said in known[first:]:
-        while said[1] == "*":
-            yield said
-        yield said
 
 
 def known_of(fn: Any) -> list[Any]:

@@ -94,12 +94,9 @@ def called_in(code: CodeType) -> frozenset[str]:
     return frozenset(found - others)
 
 
-def telling(code: CodeType, modes: Sequence[int], first: int = 0) -> CodeType | None:
-    """Return code that returns, in place of None, its augmented parameters with a mode that writes; None without any.
-
-    `modes` are those of the parameters from `first` on.
-    """
-    given = code.co_varnames[first : code.co_argcount + code.co_kwonlyargcount]
+def telling(code: CodeType, modes: Sequence[int]) -> CodeType | None:
+    """Return code that returns its augmented parameters with a mode that writes, in place of None; None without any."""
+    given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     written = {name for name, mode in zip(given, modes, strict=False) if mode & ~READ}
     called, augmented = called_in(code), augmented_in(code)
     names = [name for name in given if name in written and (name in called or name in augmented)]

@@ -102,13 +102,13 @@ class _Dimensions(_Result):
 
 class _Computed(_Result):
     def layout(self, label: str, named: dict[str, Any]) -> Layout:
-        wanted = [name for name in inspect.signature(self.shape).parameters if name not in named]
+        names = inspect.signature(self.shape).parameters
+        wanted = [name for name in names if name not in named]
         if wanted:
             raise TypeError(
                 f"task '{label}' returns {self.text}, whose function asks for {wanted[0]!r}; it takes arguments that "
                 f"are data, by their names: {', '.join(named) or 'there are none'}"
             )
-        names = inspect.signature(self.shape).parameters
         shape = extents_of(self.shape(**{name: named[name] for name in names}), label, self.text)
         return layout_for(shape, self.dtype or dtype_for(named))
 

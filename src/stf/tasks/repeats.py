@@ -211,12 +211,12 @@ class RepeatFinder:
 
     # -- what the engine and the rooms ask of its window -------------------------------------------------------
 
-    def release(self, count=None):
+    def release(self):
         """Submit what is held, unless the task that begins was looked at."""
         if self.passing:
             self.passing = False
             return
-        self.keeper.release(count)
+        self.keeper.release()
 
     def release_before(self, task):
         """Submit what is held before a task begins, and wait for what another thread submits of its data."""
