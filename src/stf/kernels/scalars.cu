@@ -29,31 +29,19 @@ static __device__ __forceinline__ Word as_word(double number) { Bits bits; bits.
 
 static __device__ __forceinline__ double power_of_two(int n) { return as_double((Word)(1023 + n) << 52); }
 
-// A number in a format of `mantissa` and `exponent` bits, rounded to nearest, ties to even; its bits in `code`.
-static __device__ __forceinline__ double narrowed(double x, int mantissa, int exponent, unsigned *code) {
+// The bits of a number in a format of `mantissa` and `exponent` bits, rounded to nearest, ties to even.
+static __device__ __forceinline__ unsigned narrowed(double x, int mantissa, int exponent) {
     const Word bits = as_word(x);
     const unsigned sign = (unsigned)(bits >> 63) << (mantissa + exponent);
     const unsigned infinity = ((1u << exponent) - 1) << mantissa;
     const int least = 2 - (1 << (exponent - 1));
     int n = (int)(bits >> 52 & 0x7ff) - 1023;
-    if (x != x) {
-        *code = infinity | 1u << (mantissa - 1) | sign;
-        return x;
-    }
-    if (n > 1 - least) {
-        *code = infinity | sign;
-        return x < 0 ? -as_double(0x7ffull << 52) : as_double(0x7ffull << 52);
-    }
+    if (x != x) return infinity | 1u << (mantissa - 1) | sign;
+    if (n > 1 - least) return infinity | sign;
     if (n < least) n = least;
-    const double steps = rint(fabs(x) * power_of_two(mantissa - n)), size = steps * power_of_two(n - mantissa);
-    const unsigned full = (unsigned)steps;
+    const unsigned full = (unsigned)rint(fabs(x) * power_of_two(mantissa - n));
     const unsigned found = full < 1u << mantissa ? full : ((unsigned)(n - least + 1) << mantissa) + full - (1u << mantissa);
-    if (found >= infinity) {
-        *code = infinity | sign;
-        return x < 0 ? -as_double(0x7ffull << 52) : as_double(0x7ffull << 52);
-    }
-    *code = found | sign;
-    return sign ? -size : size;
+    return (found < infinity ? found : infinity) | sign;
 }
 
 // The number with such bits.
@@ -73,29 +61,6 @@ static __device__ __forceinline__ double widened(unsigned code, int mantissa, in
 
 enum Type { BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 };
 
-static __device__ __forceinline__ Word wrapped(Word x, int type) {
-    switch (type) {
-        case BOOL: return x != 0;
-        case INT8: return (Word)(Signed)(signed char)x;
-        case INT16: return (Word)(Signed)(short)x;
-        case INT32: return (Word)(Signed)(int)x;
-        case UINT8: return (unsigned char)x;
-        case UINT16: return (unsigned short)x;
-        case UINT32: return (unsigned)x;
-        default: return x;
-    }
-}
-
-static __device__ __forceinline__ Word rounded(Word x, int type) {
-    unsigned code;
-    switch (type) {
-        case FLOAT16: return as_word(narrowed(as_double(x), 10, 5, &code));
-        case BFLOAT16: return as_word(narrowed((float)as_double(x), 7, 8, &code));  // by way of 32 bits, as ml_dtypes
-        case FLOAT32: return as_word((double)(float)as_double(x));
-        default: return x;
-    }
-}
-
 static __device__ __forceinline__ Word loaded(Word at, int type) {
     switch (type) {
         case BOOL: return *(const unsigned char *)at != 0;
@@ -113,7 +78,6 @@ static __device__ __forceinline__ Word loaded(Word at, int type) {
 }
 
 static __device__ __forceinline__ void stored(Word at, Word x, int type) {
-    unsigned code;
     switch (type) {
         case BOOL: *(unsigned char *)at = x != 0; break;
         case INT8:
@@ -122,8 +86,10 @@ static __device__ __forceinline__ void stored(Word at, Word x, int type) {
         case UINT16: *(unsigned short *)at = (unsigned short)x; break;
         case INT32:
         case UINT32: *(unsigned *)at = (unsigned)x; break;
-        case FLOAT16: narrowed(as_double(x), 10, 5, &code); *(unsigned short *)at = (unsigned short)code; break;
-        case BFLOAT16: narrowed((float)as_double(x), 7, 8, &code); *(unsigned short *)at = (unsigned short)code; break;
+        case FLOAT16: *(unsigned short *)at = (unsigned short)narrowed(as_double(x), 10, 5); break;
+        case BFLOAT16:  // by way of 32 bits, as ml_dtypes
+            *(unsigned short *)at = (unsigned short)narrowed((float)as_double(x), 7, 8);
+            break;
         case FLOAT32: *(float *)at = (float)as_double(x); break;
         default: *(Word *)at = x;
     }
@@ -161,7 +127,7 @@ static __device__ __forceinline__ double float_divided(double x, double y, int t
 }
 
 enum Operation {
-    END, LOAD, CONSTANT, STORE, ROUND, WRAP, TO_FLOAT, UNSIGNED_TO_FLOAT, TO_INTEGER, TO_UNSIGNED, IS_NOT_ZERO,
+    END, LOAD, CONSTANT, STORE, NARROW, TO_FLOAT, UNSIGNED_TO_FLOAT, TO_INTEGER, TO_UNSIGNED, IS_NOT_ZERO,
     FLOAT_ADD, FLOAT_SUBTRACT, FLOAT_MULTIPLY, FLOAT_DIVIDE, FLOAT_NEGATIVE, FLOAT_ABSOLUTE, FLOAT_SQRT, FLOAT_MAXIMUM,
     FLOAT_MINIMUM, FLOAT_FLOOR_DIVIDE, FLOAT_REMAINDER, FLOAT_LESS, FLOAT_LESS_EQUAL, FLOAT_EQUAL, FLOAT_NOT_EQUAL,
     ADD, SUBTRACT, MULTIPLY, NEGATIVE, ABSOLUTE, FLOOR_DIVIDE, REMAINDER, UNSIGNED_FLOOR_DIVIDE, UNSIGNED_REMAINDER, LESS,
@@ -183,8 +149,12 @@ static __device__ __forceinline__ void run(const Program &program) {
             case LOAD: found = loaded(program.at[one_number % STF_ARRAYS], other_number); break;
             case CONSTANT: found = program.code[next++ % STF_WORDS]; break;
             case STORE: stored(program.at[target % STF_ARRAYS], a, other_number); continue;
-            case ROUND: found = rounded(a, other_number); break;
-            case WRAP: found = wrapped(a, other_number); break;
+            case NARROW: {  // as what a number of the type would be that it is stored in
+                Word room;
+                stored((Word)&room, a, other_number);
+                found = loaded((Word)&room, other_number);
+                break;
+            }
             case TO_FLOAT: found = as_word(other_number == FLOAT64 ? (double)i : (double)(float)i); break;
             case UNSIGNED_TO_FLOAT: found = as_word(other_number == FLOAT64 ? (double)a : (double)(float)a); break;
             case TO_INTEGER: found = (Word)(Signed)x; break;

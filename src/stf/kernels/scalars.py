@@ -88,17 +88,13 @@ class ScalarProgram:
         """Return the register of the same number as another type."""
         if kind == to:
             return register
-        if is_float(kind):
-            if is_float(to):
-                return self.put("ROUND", register, number_of(to))
-            if to.kind == "b":
-                return self.put("IS_NOT_ZERO", register)
+        if is_float(kind) and to.kind == "b":
+            return self.put("IS_NOT_ZERO", register)
+        if is_float(kind) and not is_float(to):
             register = self.put("TO_UNSIGNED" if to.kind == "u" else "TO_INTEGER", register)
-            return self.put("WRAP", register, number_of(to))
-        if is_float(to):
+        elif is_float(to) and not is_float(kind):
             register = self.put("TO_FLOAT" if kind.kind == "i" else "UNSIGNED_TO_FLOAT", register, number_of(to))
-            return self.put("ROUND", register, number_of(to))
-        return self.put("WRAP", register, number_of(to))
+        return self.put("NARROW", register, number_of(to))
 
 
 def launch(task: Any, plan: Any, accesses: list[Any]) -> bool:
@@ -192,7 +188,7 @@ def applied(program: ScalarProgram, function: Any, operands: list[tuple[Any, Any
     ]
     register = program.put(name, *registers, kind=number_of(kind))
     if result.kind != "b" and kind.itemsize < 8:
-        register = program.put("ROUND" if is_float(kind) else "WRAP", register, number_of(kind))
+        register = program.put("NARROW", register, number_of(kind))
     return register, result
 
 
