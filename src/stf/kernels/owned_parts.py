@@ -236,30 +236,63 @@ def uses_own_elements(body: FunctionType, ndim: int, arguments: tuple[Any, ...])
 
     Such a body does the same on each part, with indices that begin at 0.
     """
-    code = body.__code__
-    facts = facts_of(code)
-    items = [item for item in arguments if not accessed(item).data.core.token and not is_returned(item)]
-    if code.co_posonlyargcount or code.co_kwonlyargcount or len(facts.parameters) < ndim + len(items):
+    found = names_in(body, ndim, arguments)
+    if found is None:
         return False
-    indices = facts.parameters[:ndim]
-    arrays = {name for name, item in zip(facts.parameters[ndim:], items, strict=False) if is_partitioned(item)}
-    watched = {*indices, *arrays}
-    if watched & set(code.co_cellvars) or any(item for item in items if isinstance(item, Reduction)):
+    indices, names = found
+    items = {name: item for name, item in zip(names, arguments, strict=True) if name is not None}
+    arrays = {name for name, item in items.items() if is_partitioned(item)}
+    watched, own = {*indices, *arrays}, (0,) * ndim
+    if watched & {*body.__code__.co_cellvars} or any(isinstance(item, Reduction) for item in items.values()):
         return False
-    return Watch(indices, arrays).allows(facts.steps)
+
+    def is_watched(step: Step) -> bool:
+        """Return whether a value is one of these variables, or a tuple of indices."""
+        if step.is_load("local"):
+            return step.name in watched
+        return step.does == "build" and any(is_watched(part.original) for part in step.parts)
+
+    def is_own(step: Step, position: int) -> bool:
+        """Return whether a step takes a watched value for an own element: ``x[i]``, or the tuple in ``x[i, j]``."""
+        if step.does == "build":
+            return offset_in(step, indices) == own
+        if step.of != "item" or step.does not in ("load", "store") or position < len(step.parts) - 2:
+            return False
+        container = step.parts[-2].original
+        return container.is_load("local") and container.name in arrays and offset_in(step.parts[-1], indices) == own
+
+    steps, allowed = facts_of(body.__code__).steps, set()
+    for step in steps:
+        if step.does in ("store", "delete") and step.of == "local" and step.name in watched:
+            return False
+        for position, part in enumerate(step.parts):
+            if step.does == "copy" or not is_watched(part.original):
+                continue
+            if not is_own(step, position):
+                return False
+            allowed.add(id(part.original))
+    return all(id(step) in allowed for step in steps if step.is_load("local") and step.name in watched)
 
 
 def uses_in(body: FunctionType, ndim: int, arguments: tuple[Any, ...]) -> list[Uses | None] | None:
     """Return how far from its own element a body uses each argument, None where that is not known; None if none is."""
-    code = body.__code__
-    facts = facts_of(code)
+    found, facts = names_in(body, ndim, arguments), facts_of(body.__code__)
+    if found is None or {*facts.parameters} & {*body.__code__.co_cellvars}:
+        return None
+    indices, names = found
+    return [None if name is None else offsets_of(name, indices, facts.steps) for name in names]
+
+
+def names_in(
+    body: FunctionType, ndim: int, arguments: tuple[Any, ...]
+) -> tuple[tuple[str, ...], list[str | None]] | None:
+    """Return the indices of a body, and its name of each argument that it has a parameter for; None if that is none."""
+    code, parameters = body.__code__, facts_of(body.__code__).parameters
     has_name = [not accessed(item).data.core.token and not is_returned(item) for item in arguments]
-    if code.co_posonlyargcount or code.co_kwonlyargcount or len(facts.parameters) < ndim + sum(has_name):
+    if code.co_posonlyargcount or code.co_kwonlyargcount or len(parameters) < ndim + sum(has_name):
         return None
-    indices, names = facts.parameters[:ndim], iter(facts.parameters[ndim : ndim + sum(has_name)])
-    if {*facts.parameters} & {*code.co_cellvars}:
-        return None
-    return [offsets_of(next(names), indices, facts.steps) if has else None for has in has_name]
+    names = iter(parameters[ndim:])
+    return parameters[:ndim], [next(names) if has else None for has in has_name]
 
 
 def offsets_of(name: str, indices: tuple[str, ...], steps: tuple[Step, ...]) -> Uses | None:
@@ -305,59 +338,3 @@ def step_from(value: Step, name: str) -> int | None:
         one, other = other, one
     is_known = one.is_load("local") and one.name == name and other.is_load("constant") and type(other.name) is int
     return (other.name if value.name == "+" else -other.name) if is_known else None
-
-
-class Watch:
-    """Looks at what becomes of the values of some variables.
-
-    Parameters
-    ----------
-    indices : tuple of str
-        The parameters that are indices, in order.
-    arrays : set of str
-        Those that are arrays.
-    """
-
-    def __init__(self, indices: tuple[str, ...], arrays: set[str]) -> None:
-        self.indices, self.arrays = indices, arrays
-        self.is_allowed: set[int] = set()
-
-    def allows(self, steps: tuple[Step, ...]) -> bool:
-        """Return whether all values of these variables are used for own elements."""
-        watched = {*self.indices, *self.arrays}
-        for step in steps:
-            if step.does in ("store", "delete") and step.of == "local" and step.name in watched:
-                return False
-            for position, part in enumerate(step.parts):
-                if step.does == "copy" or not self.is_watched(part.original):
-                    continue
-                if not self.is_own(step, position):
-                    return False
-                self.is_allowed.add(id(part.original))
-        loads = [step for step in steps if step.is_load("local") and step.name in watched]
-        return all(id(step) in self.is_allowed for step in loads)
-
-    def is_watched(self, step: Step) -> bool:
-        """Return whether a value is one of these variables, or a tuple of indices."""
-        if step.is_load("local"):
-            return step.name in self.indices or step.name in self.arrays
-        return step.does == "build" and any(self.is_watched(part.original) for part in step.parts)
-
-    def is_own(self, step: Step, position: int) -> bool:
-        """Return whether a step takes a watched value for an own element: ``x[i]``, or the tuple in ``x[i, j]``."""
-        if step.does == "build":
-            return self.is_index(step)
-        if step.of != "item" or step.does not in ("load", "store"):
-            return False
-        container, index = step.parts[-2].original, step.parts[-1]
-        is_array = container.is_load("local") and container.name in self.arrays
-        return is_array and self.is_index(index) and position >= len(step.parts) - 2
-
-    def is_index(self, step: Step) -> bool:
-        """Return whether a value is the index of the body's own element."""
-        found = step.original
-        parts = [part.original for part in found.parts] if found.does == "build" and found.of == "tuple" else [found]
-        if found.does == "build" and len(self.indices) == 1:
-            return False
-        names = tuple(part.name if part.is_load("local") else None for part in parts)
-        return names == self.indices
