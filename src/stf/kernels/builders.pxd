@@ -17,12 +17,13 @@ cdef class KernelBuilder:
     cdef readonly object grid  # whose places share it; or None
     cdef readonly Task task
     cdef int submit(self, object body) except -1
+    cdef object made_of(self, object signature)
     cdef tuple checked(self, object body)
     cdef int submit_there(self, object body) except -1
     cdef KernelBuilder like(self, object over, tuple arguments)
     cdef bint is_taken(self, RepeatFinder finder, object body) except -1
-    cdef list on_each_part(self, object body)
-    cdef list on_each_place(self)
+    cdef list on_each_place(self, object body)
+    cdef list shares(self)
 
 cdef class HeldKernel(KnownCall):
     cdef LaunchPlan plan

@@ -11,10 +11,12 @@ from stf._port.remote_arrays import REMOTE_GPU
 from stf._support.arguments import name_of, sequence
 from stf._support.call_sites import site_text
 from stf.kernels.body_arguments import BodySignature, accessed
-from stf.kernels.body_checks import must_be_plain
+from stf.kernels.body_checks import must_be_plain, must_not_fail
 from stf.kernels.captured import Captured, as_known
+from stf.kernels.compile.python import must_be_there
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.kernels_there import KernelThere
+from stf.kernels.loop_tasks import CpuBody, NothingToRun
 from stf.kernels.owned_parts import loops_beyond_parts, loops_over_parts
 from stf.kernels.plans import remember
 from stf.kernels.reductions import Reduction
@@ -77,8 +79,7 @@ class KernelBuilder:
             self.submit(body)
             keep_body(task, given)
             return task
-        parts = self.on_each_part(body) or self.on_each_place()
-        tasks = [part(body) for part in parts]
+        tasks = [part(body) for part in self.on_each_place(body)]
         return tasks[0] if len(tasks) == 1 else Tasks(tasks)
 
     def submit(self, body):
@@ -105,14 +106,25 @@ class KernelBuilder:
         task = self.task
         where, items, captured = self.checked(body)
         signature = BodySignature(body, captured, items, self.extra, where)
-        enqueues = task.engine.place(task.where).enqueues
-        made = (self.construct.kernel if enqueues else self.construct.loop)(task, self.over, signature)
+        made = self.made_of(signature)
         plan: LaunchPlan = LaunchPlan(task, body, self.over, self.arguments, self.extra, made.submit)
         plan = made.planned(plan, self.arguments)
         plan.is_for = self.construct.holds_for(task, self.over)
         plan.run(task, self.arguments, made.numbers)
         remember(plan, body, captured)
         return 0
+
+    def made_of(self, signature):
+        """Return a body as a kernel for the place of the task; TypeError with its line if it cannot be compiled."""
+        task = self.task
+        if task.engine.place(task.where).enqueues:
+            must_not_fail(signature.body, signature.where)
+            if signature.in_cpp is None:
+                must_be_there()
+            return self.construct.kernel(task, self.over, signature)
+        if task.engine.root.values is not None:  # its tasks are planned, and not run
+            return CpuBody(NothingToRun(), signature)
+        return self.construct.loop(task, self.over, signature)
 
     def checked(self, body):
         """Return how messages call the body, its arguments without tokens, and what it captures, as it may be used."""
@@ -163,45 +175,39 @@ class KernelBuilder:
         own.task.priority = self.task.priority
         return own
 
-    def on_each_part(self, body):
-        """Return a builder for each part of partitioned data, which all run beside each other; None for other loops."""
+    def on_each_place(self, body):
+        """Return a builder for each place that has a part of the work.
+
+        Of partitioned data each place has its own part, and all run beside each other. Of other data each has a share,
+        and later ones go on from what the first have written.
+        """
         loops = loops_over_parts(self, body) or loops_beyond_parts(self, body)
-        if loops is None:
-            return None
-        found: list = []
-        if len(loops) > 1:
+        shares = self.shares() if loops is None else loops
+        if len(shares) > 1:
             self.task.kind = "part"
-        for number, (place, over, given) in enumerate(loops):
-            arguments = tuple([continued(item) if number and isinstance(item, Reduction) else item for item in given])
-            own: KernelBuilder = self.like(over, arguments)
-            own.task.kind = self.task.kind
+        found: list = []
+        for number, (place, over, given) in enumerate(shares):
+            if number:
+                given = [continued(item) if loops is None or isinstance(item, Reduction) else item for item in given]
+            own: KernelBuilder = self.like(over, tuple(given))
+            if loops is not None:
+                own.task.kind = self.task.kind
+            elif number == 0:
+                own.task = self.task
             found.append(own.on(place))
         first: KernelBuilder = found[0]
         self.task = first.task  # so that this builder, too, has run its body
         return found
 
-    def on_each_place(self):
-        """Return a builder for the part of each place that has one.
-
-        Later ones go on from what the first have written.
-        """
+    def shares(self):
+        """Return what each place of the grid runs over that has a part of the whole, and its arguments."""
         grid = self.grid
         partition = self.partition or grid.partition or blocked_partition()
-        positions = zip(positions_of(grid.dims), grid.places, strict=True)
         whole = self.construct.whole(self)
-        parts = [(part_of(partition, whole, where, grid.dims), place) for where, place in positions]
-        found: list = []
-        parts = [item for item in parts if item[0].size] or parts[:1]
-        if len(parts) > 1:
-            self.task.kind = "part"
-        for number, (part, place) in enumerate(parts):
-            arguments = tuple(map(continued, self.arguments)) if number else self.arguments
-            over = self.construct.part(self.over, part)
-            own: KernelBuilder = self.like(over, arguments)
-            if number == 0:
-                own.task = self.task  # so that this builder, too, has run its body
-            found.append(own.on(place))
-        return found
+        positions = zip(positions_of(grid.dims), grid.places, strict=True)
+        parts = [(place, part_of(partition, whole, where, grid.dims)) for where, place in positions]
+        parts = [item for item in parts if item[1].size] or parts[:1]
+        return [(place, self.construct.part(self.over, part), self.arguments) for place, part in parts]
 
 
 @cython.final

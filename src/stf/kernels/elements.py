@@ -10,13 +10,12 @@ import numpy as np
 from stf import config
 from stf.kernels import loops
 from stf.kernels.body_arguments import BodySignature, default_of, expected, is_returned, must_suit, must_take
-from stf.kernels.body_checks import must_contribute, must_draw_once, must_not_fail, must_store
+from stf.kernels.body_checks import must_contribute, must_draw_once, must_store
 from stf.kernels.bounds import Explanation
-from stf.kernels.compile.python import must_be_there
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.gpu_tasks import GpuLaunches, plan_loop
 from stf.kernels.index_spaces import IndexSpace
-from stf.kernels.loop_tasks import CpuBody, LoopTask, NothingToRun, Target, compile_now, is_cut_along_first, runs_bodies
+from stf.kernels.loop_tasks import CpuBody, LoopTask, Target, compile_now, is_cut_along_first
 from stf.kernels.nest import Axis
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part
@@ -73,15 +72,10 @@ class Elements:
 
     def kernel(self, task: Any, space: IndexSpace, signature: BodySignature) -> GpuLaunches:
         """Return the body as a kernel for a GPU; TypeError with its line if it cannot be compiled."""
-        must_not_fail(signature.body, signature.where)
-        if signature.in_cpp is None:
-            must_be_there()
         return plan_loop(task, signature, space)
 
     def loop(self, task: Any, space: IndexSpace, signature: BodySignature) -> CpuBody:
         """Return the body as a loop for a CPU; TypeError with its line if it cannot be compiled."""
-        if not runs_bodies(task):
-            return CpuBody(NothingToRun(), signature)
         if signature.in_cpp is not None:
             raise TypeError(
                 f"{signature.where} is C++, which runs on CUDA devices alone, and its place is {task.place_name}; "

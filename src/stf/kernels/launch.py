@@ -13,16 +13,15 @@ from stf._support.arguments import name_of
 from stf.errors import AccessError, PlaceError
 from stf.kernels import loops
 from stf.kernels.body_arguments import BodySignature, default_of, expected, is_number, must_suit, must_take
-from stf.kernels.body_checks import must_contribute, must_not_fail, must_store
+from stf.kernels.body_checks import must_contribute, must_store
 from stf.kernels.bounds import Explanation
 from stf.kernels.builders import KernelBuilder, make_builder, refuse_access
 from stf.kernels.captured import Captured
-from stf.kernels.compile.python import must_be_there
 from stf.kernels.gpu_tasks import GpuLaunches
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, concurrency_at, plan_threads, with_widths
 from stf.kernels.group_tasks import grouped_task
 from stf.kernels.hierarchy import Hierarchy, con, par
-from stf.kernels.loop_tasks import CpuBody, LoopTask, NothingToRun, compile_now, runs_bodies
+from stf.kernels.loop_tasks import CpuBody, LoopTask, compile_now
 from stf.kernels.nest import ArrayType, Axis, LoopNest
 from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
@@ -256,14 +255,10 @@ class Threads:
 
     def kernel(self, task: Any, group: Group, signature: BodySignature) -> GpuLaunches:
         """Return the body as a kernel for a GPU; TypeError with its line if it cannot be compiled."""
-        must_not_fail(signature.body, signature.where)
-        must_be_there()
         return plan_threads(task, signature, *group)
 
     def loop(self, task: Any, group: Group, signature: BodySignature) -> CpuBody:
         """Return the body as threads of a CPU; TypeError with its line if it cannot be compiled."""
-        if not runs_bodies(task):
-            return CpuBody(NothingToRun(), signature)
         must_suit(signature)
         return thread_task(signature, group, concurrency_at(task))
 
@@ -283,14 +278,14 @@ def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody
     memory = [ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
     arrays = [expected(item) for item in items]
     around = Captured(threads.fn, where)
-    last = [*map(default_of, (*signature.extra, *widths)), *memory, *map(default_of, values)]
+    given = [*map(default_of, (*signature.extra, *widths))], memory, [*map(default_of, values)]
+    last = [value for part in given for value in part]
     run: Any
     position = len(items) + len(signature.extra) + len(widths)
     if threads.barriers:
         numbers = [i for i, item in enumerate(items) if is_number(item)]
         types_of_data = [kind.dtype.type(0) if i in numbers else kind for i, kind in enumerate(arrays)]
-        others = [*map(default_of, (*signature.extra, *widths))], memory, [*map(default_of, values)]
-        run = grouped_task(threads, hierarchy, part, arrays, numbers, others, around, where)
+        run = grouped_task(threads, hierarchy, part, arrays, numbers, given, around, where)
         if run is not None:
             return CpuBody(run, signature, widths)
         thread = loops.thread_for(threads.fn, around)

@@ -36,7 +36,6 @@ __all__ = [
     "cut",
     "is_cut_along_first",
     "key_of",
-    "runs_bodies",
 ]
 
 Box = tuple[range, ...]
@@ -358,11 +357,6 @@ class NothingToRun:
 
     def __call__(self, *values: Any) -> None:
         """Do nothing."""
-
-
-def runs_bodies(task: Any) -> bool:
-    """Return whether the bodies of a task's context are run, and so compiled."""
-    return task.context.engine.root.values is None
 
 
 class CpuBody:
