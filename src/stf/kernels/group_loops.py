@@ -206,15 +206,12 @@ class GroupBody:
 
     def expanded(self, node: Any) -> Any:
         """Return an expression in which definitions stand for the variables that are computed again."""
-        again = self.again
 
-        class Expander(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.AST:
-                if node.id in again and isinstance(node.ctx, ast.Load):
-                    return self.visit(copy.deepcopy(again[node.id]))  # type: ignore[no-any-return]
-                return node
+        def known(name: ast.Name) -> ast.AST:
+            is_again = name.id in self.again and isinstance(name.ctx, ast.Load)
+            return self.expanded(self.again[name.id]) if is_again else name
 
-        return Expander().visit(copy.deepcopy(node))
+        return replaced(node, ast.Name, known)
 
     def group_variables(self) -> set[str]:
         """Return the variables that decide whether barriers are come to, and what decides of these."""
@@ -351,11 +348,7 @@ class GroupBody:
 
     def is_positive(self, node: ast.AST) -> bool:
         """Return whether a number is greater than 0, which shows in the source: widths, and products of them."""
-        if isinstance(node, ast.Constant):
-            return type(node.value) is int and node.value > 0
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
-            return self.is_positive(node.left) and self.is_positive(node.right)
-        return isinstance(node, ast.Name) and node.id.startswith(WIDTH)
+        return is_made_of(node, 1, lambda known: known.startswith(WIDTH))
 
     def rises(self, node: ast.AST) -> bool:
         """Return whether a number is least for the first thread of a group, which shows in the source."""
@@ -369,21 +362,12 @@ class GroupBody:
 
     def is_rank(self, node: ast.AST) -> bool:
         """Return whether a number is a sum of products of ranks and widths, which is never negative."""
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
-            return self.is_rank(node.left) and self.is_rank(node.right)
-        if isinstance(node, ast.Constant):
-            return type(node.value) is int and node.value >= 0
-        return isinstance(node, ast.Name) and (node.id in self.ranks or node.id.startswith(WIDTH))
+        return is_made_of(node, 0, lambda known: known in self.ranks or known.startswith(WIDTH))
 
     def at_first(self, node: ast.expr) -> ast.expr:
         """Return an expression as it is for the first thread of a group."""
         ranks, first = self.ranks, self.first
-
-        class First(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.AST:
-                return ast.Constant(0) if ranks.get(node.id, -1) >= first else node
-
-        return First().visit(copy.deepcopy(node))  # type: ignore[no-any-return]
+        return replaced(node, ast.Name, lambda one: ast.Constant(0) if ranks.get(one.id, -1) >= first else one)
 
     # -- variables -------------------------------------------------------------------------------------------------
 
@@ -594,6 +578,15 @@ def blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
     return [getattr(statement, part) for part in ("body", "orelse") if getattr(statement, part, None)]
 
 
+def is_made_of(node: ast.AST, least: int, suits: Callable[[str], bool]) -> bool:
+    """Return whether a number is made by + and * of integers from `least` on, and of names that suit."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
+        return is_made_of(node.left, least, suits) and is_made_of(node.right, least, suits)
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int and node.value >= least
+    return isinstance(node, ast.Name) and suits(node.id)
+
+
 def is_expression(node: ast.AST) -> bool:
     """Return whether syntax is more than an operator."""
     return not isinstance(node, ast.operator | ast.unaryop | ast.boolop | ast.cmpop | ast.expr_context)
@@ -643,22 +636,23 @@ def refuse_rarer(tree: ast.FunctionDef) -> None:
 
 def without_barriers(tree: ast.FunctionDef) -> ast.Module:
     """Return the definition of a thread that never waits, which has variables of the same types."""
-
-    class Plain(ast.NodeTransformer):
-        def visit_Expr(self, node: ast.Expr) -> ast.AST:
-            return ast.copy_location(ast.Pass(), node) if is_barrier(node) else node
-
-    return ast.fix_missing_locations(ast.Module([Plain().visit(copy.deepcopy(tree))], []))
+    plain = replaced(tree, ast.Expr, lambda one: ast.copy_location(ast.Pass(), one) if is_barrier(one) else one)
+    return ast.fix_missing_locations(ast.Module([plain], []))
 
 
 def without_return(statement: ast.stmt) -> ast.stmt:
     """Return a statement of the last segment, which goes on with the next thread where it returned."""
+    return replaced(statement, ast.Return, lambda one: ast.copy_location(ast.Continue(), one))
 
-    class Going(ast.NodeTransformer):
-        def visit_Return(self, node: ast.Return) -> ast.AST:
-            return ast.copy_location(ast.Continue(), node)
 
-    return Going().visit(copy.deepcopy(statement))  # type: ignore[no-any-return]
+def replaced(node: Any, kind: Any, other: Callable[[Any], ast.AST]) -> Any:
+    """Return a copy of syntax with what `other` makes of each part of a kind in place of it."""
+
+    class Replacing(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> Any:
+            return other(node) if isinstance(node, kind) else self.generic_visit(node)
+
+    return Replacing().visit(copy.deepcopy(node))
 
 
 def assign(known: str, value: ast.expr) -> ast.Assign:

@@ -12,6 +12,7 @@ import ast
 import functools
 import inspect
 import types
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,13 @@ from stf.places.partition import Part
 __all__ = ["BARRIER", "MEMORY", "ThreadCode", "items_of", "name", "row_of", "thread_code"]
 
 RANK, WIDTH, MEMORY, BARRIER = "_stf_rank", "_stf_width", "_stf_mem", "_stf_barrier"  # before the number of a level
-METHODS = frozenset(
-    ("rank", "size", "sync", "inner", "storage", "depth", "get_scope", "get_mem", "is_synchronizable", "static_with")
-)
+OF_LEVELS: dict[str, Callable[[Level], int]] = {  # methods that tell what a level is
+    "get_scope": lambda level: int(level.scope),
+    "get_mem": lambda level: level.nbytes,
+    "is_synchronizable": lambda level: level.is_synchronizable,
+    "static_with": lambda level: (level.width or 0) if level.is_static else 0,
+}
+METHODS = frozenset(("rank", "size", "sync", "inner", "storage", "depth", *OF_LEVELS))
 ALIASES = {"thread_id": "rank", "get_num_threads": "size"}
 known: dict[Any, ThreadCode] = {}  # by the body's code and the hierarchy without its widths
 
@@ -244,18 +249,21 @@ class Rewriter(ast.NodeTransformer):
             raise self.fail(node, f"a thread hierarchy has no '{method}'; it has {', '.join(sorted(METHODS))}")
         if method in ("inner", "sync"):
             raise self.fail(node, f"{method}() stands alone: ti = th.inner(), or th.sync()")
+        if method in OF_LEVELS:
+            values: list[ast.expr] = [ast.Constant(OF_LEVELS[method](level)) for level in self.levels]
+            return located(self.by_level(node, above, values), node)
         return located(getattr(self, method)(node, above), node)
 
-    def level_of(self, node: ast.Call, above: int, position: int = 0) -> int | None:
+    def level_of(self, node: ast.Call, above: int) -> int | None:
         """Return the level that a call names, counted from the outermost of all.
 
         None if it is no number in the source.
         """
-        given = [*node.args, *[keyword.value for keyword in node.keywords]]
-        if len(given) <= position:
+        given = given_to(node)
+        if not given:
             return above
         try:
-            level = ast.literal_eval(given[position])
+            level = ast.literal_eval(given[0])
         except ValueError:
             return None
         if not isinstance(level, int) or not 0 <= level < len(self.levels) - above:
@@ -267,8 +275,7 @@ class Rewriter(ast.NodeTransformer):
         level = self.level_of(node, above)
         if level is not None:
             return values[level]
-        given = [*node.args, *[keyword.value for keyword in node.keywords]]
-        return ast.Subscript(ast.Tuple(values[above:], ast.Load()), self.visit(given[0]), ast.Load())
+        return ast.Subscript(ast.Tuple(values[above:], ast.Load()), self.visit(given_to(node)[0]), ast.Load())
 
     def width(self, level: int) -> ast.expr:
         one = self.levels[level]
@@ -295,7 +302,7 @@ class Rewriter(ast.NodeTransformer):
 
     def storage(self, node: ast.Call, above: int) -> ast.expr:
         level = self.level_of(node, above)
-        given = [*node.args, *[keyword.value for keyword in node.keywords]]
+        given = given_to(node)
         if level is None or len(given) != 2:
             raise self.fail(node, "storage takes a level, which is a number in the source, and a dtype")
         text = dotted(given[1])
@@ -317,18 +324,10 @@ class Rewriter(ast.NodeTransformer):
     def depth(self, node: ast.Call, above: int) -> ast.expr:
         return ast.Constant(len(self.levels) - above)
 
-    def get_scope(self, node: ast.Call, above: int) -> ast.expr:
-        return self.by_level(node, above, [ast.Constant(int(level.scope)) for level in self.levels])
 
-    def get_mem(self, node: ast.Call, above: int) -> ast.expr:
-        return self.by_level(node, above, [ast.Constant(level.nbytes) for level in self.levels])
-
-    def is_synchronizable(self, node: ast.Call, above: int) -> ast.expr:
-        return self.by_level(node, above, [ast.Constant(level.is_synchronizable) for level in self.levels])
-
-    def static_with(self, node: ast.Call, above: int) -> ast.expr:
-        widths = [(level.width or 0) if level.is_static else 0 for level in self.levels]
-        return self.by_level(node, above, [ast.Constant(width) for width in widths])
+def given_to(node: ast.Call) -> list[ast.expr]:
+    """Return the arguments of a call, those by keyword last."""
+    return [*node.args, *[keyword.value for keyword in node.keywords]]
 
 
 def name(text: str) -> ast.Name:
