@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 from typing import Any, NamedTuple
@@ -63,44 +64,35 @@ def kernel(thing: Any) -> BroughtKernel:
 
 
 class BroughtKernel:
-    """A kernel whose launches are tasks; made by `stf.kernel`."""
+    """A kernel whose launches are tasks, perhaps at a certain place; made by `stf.kernel`."""
 
     def __init__(self, thing: Any) -> None:
         self.thing = thing
+        self.place: Any = None
         self.flavour = flavour_of(thing)
         self.compiled: dict[Any, Kernel] = {}
 
     def __getitem__(self, config: Any) -> ConfiguredKernel:
-        return ConfiguredKernel(self, config, None)
+        return ConfiguredKernel(self, config)
 
     def __call__(self, *args: Any, **options: Any) -> None:
         raise TypeError(f"{self!r} has no grid and block yet; say stf.kernel(k)[grid, block](...)")
 
-    def on(self, place: Any) -> Any:
+    def on(self, place: Any) -> BroughtKernel:
         """Return the same kernel launched at `place`."""
-        return PlacedKernel(self, place)
+        found = copy.copy(self)
+        found.place = place
+        return found
 
     def __repr__(self) -> str:
         return f"<stf.kernel {foreign.name_of(self.thing)}>"
 
 
-class PlacedKernel:
-    """A kernel and where it is launched."""
-
-    def __init__(self, brought: BroughtKernel, place: Any) -> None:
-        self.brought = brought
-        self.place = place
-
-    def __getitem__(self, config: Any) -> ConfiguredKernel:
-        return ConfiguredKernel(self.brought, config, self.place)
-
-
 class ConfiguredKernel:
     """A kernel with its grid and block: call it with accesses and values."""
 
-    def __init__(self, brought: BroughtKernel, config: Any, place: Any) -> None:
+    def __init__(self, brought: BroughtKernel, config: Any) -> None:
         self.brought = brought
-        self.place = place
         self.config = config if brought.flavour in LAUNCHED_BY_THEIR_OWN else config_of(config)
 
     def __call__(self, *args: Any, **options: Any) -> Task:
@@ -109,7 +101,7 @@ class ConfiguredKernel:
             raise TypeError(f"{self.brought!r} takes no keyword arguments, got {', '.join(options)}")
         if self.brought.flavour in LAUNCHED_BY_THEIR_OWN:
             return let_launch(context, self, args, options)
-        thing, place = self.brought.thing, self.place
+        thing, place = self.brought.thing, self.brought.place
         if self.brought.flavour == "numba":
             if wanted(context, place) == AUTO:  # a kernel is compiled for a device: choose that first
                 place = chosen_for(context, accesses_among(args), foreign.name_of(thing))
@@ -408,28 +400,27 @@ def is_token(value: Any) -> bool:
 
 def let_launch(context: Any, configured: ConfiguredKernel, args: tuple[Any, ...], options: dict[str, Any]) -> Task:
     """Have a library launch its kernel, compiled for the values that it gets; recorded, it is captured for these."""
-    launch, library = LAUNCHED_BY_THEIR_OWN[configured.brought.flavour]
-    where_of(context, configured.brought, configured.place)
+    brought = configured.brought
+    launch, library = LAUNCHED_BY_THEIR_OWN[brought.flavour]
+    where_of(context, brought, brought.place)
     grid = configured.config
     for extent in grid if isinstance(grid, tuple) else (grid,):
         if isinstance(extent, Param):
             extent.refuse()
     if any(isinstance(value, (ArrayAccess, SliceAccess)) for value in (*args, *options.values())):
-        raise TypeError(
-            f"{configured.brought!r} takes arrays of its library; pass the accesses, without .array or .slice"
-        )
+        raise TypeError(f"{brought!r} takes arrays of its library; pass the accesses, without .array or .slice")
     accesses = accesses_among((*args, *options.values()))
     args = tuple(value for value in args if not is_token(value))  # which bring no argument
     options = {name: value for name, value in options.items() if not is_token(value)}
-    if configured.brought.flavour == "triton":
-        must_survive_tuning(configured.brought.thing, args, options)
+    if brought.flavour == "triton":
+        must_survive_tuning(brought.thing, args, options)
     given = [*args, *options.values()]
     arrays = [position for position, value in enumerate(given) if isinstance(value, Access)]
-    place = [] if configured.place is None else [configured.place]
-    task: Task = context.task(*place, *accesses, name=foreign.name_of(configured.brought.thing))
+    place = [] if brought.place is None else [brought.place]
+    task: Task = context.task(*place, *accesses, name=foreign.name_of(brought.thing))
     task.find_site_outside()
     if callable(grid):
         grid = snapshot(grid, task)
-    body = OwnLaunch(launch, configured.brought.thing, grid, arrays, list(options))
+    body = OwnLaunch(launch, brought.thing, grid, arrays, list(options))
     task.run_queued(body, tuple(value for value in given if not isinstance(value, Access)), library)
     return task
