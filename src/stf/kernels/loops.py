@@ -307,7 +307,7 @@ def kind_of(value: Any) -> Any:
     if kind is int:
         return kind, -(1 << 63) <= value < 1 << 63
     if kind is np.ndarray:
-        return kind, value.dtype, value.ndim, value.flags.c_contiguous
+        return value.dtype, value.ndim, value.flags.num
     if isinstance(value, tuple):
         return kind, *map(kind_of, value)
     return value if callable(value) else kind

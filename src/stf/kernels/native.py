@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stf._port.native import Address, NativeCall, NotNativeError, NotThisTimeError, Number
+from stf.kernels.loops import kind_of
 
 __all__ = ["native_call"]
 
@@ -56,7 +57,7 @@ def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int])
     NotNativeError
         It takes what cannot be in a table.
     """
-    key = loop, tuple(map(key_of, arguments))
+    key = loop, tuple(map(kind_of, arguments))
     entry = entries.get(key)
     if entry is None:
         entry = entries[key] = entry_of(loop, arguments)
@@ -76,18 +77,6 @@ def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int])
             slots += value.shape
             slots += value.strides
     return NativeCall(entry.thunk, slots, tuple(numbers), tuple(addresses))
-
-
-def key_of(value: Any) -> Any:
-    """Return what decides the type of a value in Numba."""
-    kind = type(value)
-    if kind is int:
-        return kind, -(1 << 63) <= value < 1 << 63
-    if kind is np.ndarray:
-        return value.dtype, value.ndim, value.flags.num
-    if isinstance(value, tuple):
-        return kind, *map(key_of, value)
-    return value if callable(value) else kind
 
 
 def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
