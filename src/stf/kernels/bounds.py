@@ -6,6 +6,7 @@ arrays, which know their names; the first index that is out of bounds is told.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 import types
@@ -19,37 +20,30 @@ __all__ = ["Explanation"]
 PATIENCE_S = 2.0  # for elements that run uncompiled
 
 
+@dataclasses.dataclass
 class Explanation:
     """Finds the index that is out of bounds.
 
-    Parameters
+    Attributes
     ----------
     body : function
         Takes indices, arrays, then further arguments.
     kinds : tuple of str
         What the body gets for each array; see `Form`.
-    values : list
-        The variables around the body: of its closure, then global ones; `names` are theirs.
-    names : list of str
+    names, values : list
+        The variables around the body: of its closure, then global ones.
     coordinates : callable or None
         A user's function from the number of an element, and further arguments, to its indices.
     parameters : tuple
         These arguments.
     """
 
-    def __init__(
-        self,
-        body: types.FunctionType,
-        kinds: tuple[str, ...],
-        names: list[str],
-        values: list[Any],
-        coordinates: Callable[..., Any] | None = None,
-        parameters: tuple[Any, ...] = (),
-    ) -> None:
-        self.body = body
-        self.kinds = kinds
-        self.names, self.values = names, values
-        self.coordinates, self.parameters = coordinates, parameters
+    body: types.FunctionType
+    kinds: tuple[str, ...]
+    names: list[str]
+    values: list[Any]
+    coordinates: Callable[..., Any] | None = None
+    parameters: tuple[Any, ...] = ()
 
     def of(self, error: IndexError, box: tuple[range, ...], arrays: list[Any], extra: tuple[Any, ...]) -> IndexError:
         """Return the error with a name and an index; the one that is given where none is found."""

@@ -243,17 +243,13 @@ def threads_for(sizes: list[int]) -> int:
     least = min(of_blocks)
     if least <= MAX_THREADS and not any(size % least for size in of_blocks):
         return least
-    return largest_divisor(math.gcd(*of_blocks))
+    whole = math.gcd(*of_blocks)
+    return max(n for n in range(1, MAX_THREADS + 1) if whole % n == 0)
 
 
 def is_of_warp(size: int) -> bool:
     """Return whether groups of so many threads lie in warps."""
     return size <= WARP and WARP % size == 0
-
-
-def largest_divisor(number: int) -> int:
-    """Return the largest divisor that is a number of threads of a block."""
-    return max(n for n in range(1, MAX_THREADS + 1) if number % n == 0)
 
 
 def kernel_of(

@@ -112,11 +112,7 @@ def space_of(shape: Any) -> IndexSpace:
     return IndexSpace(part, int(shape.ndim), coordinates, parameters, tuple(map(value_key, parameters)))
 
 
-@functools.lru_cache(maxsize=1024, typed=True)
-def space_of_shape(shape: tuple[Any, ...]) -> IndexSpace:
-    """Return the index space of extents."""
-    part = checked(Part(as_space(shape)))
-    return IndexSpace(part, len(part))
+space_of_shape = functools.lru_cache(maxsize=1024, typed=True)(space_of)  # of extents
 
 
 def checked(part: Part) -> Part:
