@@ -120,37 +120,22 @@ class Measure(NamedTuple):
 
 
 class LaunchBlock:
-    """The arguments of one launch, where the kernel's parameters lie."""
-
-    def __init__(self):
-        if not cython.compiled:
-            self.data = bytearray(BLOCK_BYTES)
+    """The arguments of one launch, where the kernel's parameters lie; the uncompiled form puts nothing there."""
 
     def put_integer(self, offset, size, value):
-        if not cython.compiled:
-            self.data[offset : offset + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-        else:
-            memcpy(cython.address(self.data[offset]), cython.address(value), size)
+        memcpy(cython.address(self.data[offset]), cython.address(value), size)
         return 0
 
     def put_double(self, offset, value):
-        if not cython.compiled:
-            self.data[offset : offset + 8] = np.float64(value).tobytes()
-        else:
-            memcpy(cython.address(self.data[offset]), cython.address(value), 8)
+        memcpy(cython.address(self.data[offset]), cython.address(value), 8)
         return 0
 
     def content(self, count):
         """Return the first bytes."""
-        if not cython.compiled:
-            return bytes(self.data[:count])
         return cython.cast("char*", cython.address(self.data[0]))[:count]
 
     def put_bytes(self, offset, raw):
-        if not cython.compiled:
-            self.data[offset : offset + len(raw)] = raw
-        else:
-            memcpy(cython.address(self.data[offset]), cython.cast("char*", raw), len(raw))
+        memcpy(cython.address(self.data[offset]), cython.cast("char*", raw), len(raw))
         return 0
 
 

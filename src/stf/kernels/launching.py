@@ -231,6 +231,8 @@ def put_launch(task, kernel, config, args, alone=False):
     """Pack the arguments and put the launch on the task's slot; `alone`, it is all that the task does."""
     i: cython.int
     count: cython.int = 0
+    if not cython.compiled:
+        raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     block = take_block()
     if task.remote:
         reach_all(task)
@@ -261,8 +263,6 @@ def put_launch(task, kernel, config, args, alone=False):
     function: cython.longlong = kernel.functions[key] if key < len(kernel.functions) else 0
     if function == 0:
         function = kernel.function_at(task.context, task.where)
-    if not cython.compiled:
-        raise PlaceError("kernels need the compiled form of stf; unset STF_PURE, or install it with a C compiler")
     if engine.watches and not engine.scope.records and task.restore is None:
         capsules.refuse(task, "a launch of a compiled kernel")
         task.restore = validation.watch(task, False)
