@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import cython
 
@@ -27,6 +28,7 @@ from stf.tasks.group import Tasks
 from stf.tasks.not_accesses import refuse_data
 from stf.tasks.repeats import KnownCall
 from stf.tasks.running import submit_own
+from stf.tasks.task import Task
 from stf.tasks.undeclared import refuse_undeclared
 from stf.values.random_numbers import Random
 
@@ -49,19 +51,19 @@ class KernelBuilder:
     def __repr__(self):
         return f"<{self.construct.what} of {self.task!r}>"
 
-    def on(self, place):
+    def on(self, place: Any) -> KernelBuilder:
         """Say where it runs, a grid too; return the builder."""
         self.grid = place if isinstance(place, Grid) else None
         if self.grid is None:
             place_at(self.task, self.task.context, place)
         return self
 
-    def set_symbol(self, symbol):
+    def set_symbol(self, symbol: Any) -> KernelBuilder:
         """Name the task; return the builder."""
         self.task.symbol = name_of(symbol)
         return self
 
-    def __call__(self, body):
+    def __call__(self, body: Any) -> Task | Tasks:
         """Submit the task with its body; return its handle."""
         if type(body) is not FUNCTION:
             body = body_of(body)

@@ -1,6 +1,9 @@
+# cython: annotation_typing=False, binding=True
 """Tasks of several kernel launches, one after the other, as ``ctx.cuda_kernel`` returns them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import cython
 
@@ -8,8 +11,7 @@ from stf._support.arguments import name_of
 from stf.errors import PlaceError, TaskStateError
 
 
-@cython.binding(True)
-def cuda_kernel(context, *args, name=None, symbol=None):
+def cuda_kernel(context: ContextCore, *args: Any, name: str | None = None, symbol: str | None = None) -> KernelTask:
     r"""Return a task of kernel launches, as a with-block whose ``launch`` calls form a chain.
 
     Parameters
@@ -52,32 +54,32 @@ class KernelTask:
     def __init__(self, task):
         self.task = task
 
-    def __enter__(self):
+    def __enter__(self) -> KernelTask:
         return self.start()
 
     def __exit__(self, kind, error, trace):
         return self.task.__exit__(kind, error, trace)
 
-    def add_deps(self, *accesses):
+    def add_deps(self, *accesses: Any) -> KernelTask:
         """Add accesses; before the task starts. Returns this."""
         self.task.add_deps(*accesses)
         return self
 
     add_dep = add_deps
 
-    def set_exec_place(self, place):
+    def set_exec_place(self, place: Any) -> KernelTask:
         """Say where the task runs; before it starts. Returns this."""
         self.task.set_exec_place(place)
         return self
 
     on = set_exec_place
 
-    def set_symbol(self, symbol):
+    def set_symbol(self, symbol: str) -> KernelTask:
         """Name the task. Returns this."""
         self.task.set_symbol(symbol)
         return self
 
-    def start(self):
+    def start(self) -> KernelTask:
         """Start the task, as entering the with-block does. Returns this."""
         engine = cython.cast("Engine", self.task.engine)
         settle(self.task)
@@ -86,11 +88,13 @@ class KernelTask:
         self.task.open()
         return self
 
-    def end(self):
+    def end(self) -> None:
         """End the task, as leaving the with-block does."""
         self.task.end()
 
-    def launch(self, kernel, grid, block, args=(), shmem_size=0, *, shmem=None):
+    def launch(
+        self, kernel: Any, grid: Any, block: Any, args: Any = (), shmem_size: int = 0, *, shmem: int | None = None
+    ) -> None:
         """Launch a kernel on the task's stream.
 
         Parameters
@@ -109,24 +113,24 @@ class KernelTask:
         if shmem is not None:
             shmem_size = shmem
         context = self.task.context
-        mine: Kernel = kernel_of(context, kernel, self.task.where)
+        mine = kernel_of(context, kernel, self.task.where)
         put_launch(self.task, mine, config_of((grid, block, shmem_size)), fitting(mine, tuple(args)))
 
-    def put(self, kernel: Kernel, config: Config, args: tuple):
+    def put(self, kernel, config, args):
         """Launch a kernel of our own, whose arguments are as many as its parameters."""
         put_launch(self.task, kernel, config, args)
 
-    def get_arg(self, index):
+    def get_arg(self, index: int) -> int:
         """Return the address of access `index` (tokens counted) as an int."""
         return self.task.get_arg(index)
 
-    def get_arg_cai(self, index):
+    def get_arg_cai(self, index: int) -> Any:
         """Return access `index` as an object with ``__cuda_array_interface__``; see `Task.get_arg_cai`."""
         self.task.must_be_open("get_arg_cai")
         is_recorded = cython.cast("Engine", self.task.engine).scope.records
         return memory_of(self.task, position_of(self.task, self.task.check_index(index)), not is_recorded)
 
     @property
-    def stream(self):
+    def stream(self) -> Any:
         """The stream that the launches go to."""
         return self.task.stream

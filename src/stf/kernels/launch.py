@@ -216,7 +216,7 @@ class Threads:
         """TypeError: other bodies than functions have no kernel."""
         raise TypeError(f"launch takes a Python function, got {type(body).__name__}")
 
-    def whole(self, builder: KernelBuilder) -> Part:
+    def whole(self, builder: Any) -> Part:
         """Return what is cut into parts for the places of a grid.
 
         The outermost level, which has a width from now on.
@@ -239,7 +239,7 @@ class Threads:
         """Return what one place runs."""
         return group._replace(outer=part)
 
-    def check(self, builder: KernelBuilder, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:
+    def check(self, builder: Any, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:
         """Raise TypeError unless the body takes what it gets."""
         must_take(body, 1 + len(items) + len(builder.extra), "the hierarchy", where)
         must_contribute(body, 0, where)

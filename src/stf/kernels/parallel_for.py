@@ -1,11 +1,13 @@
+# cython: annotation_typing=False, binding=True
 """``ctx.parallel_for``: a body for each element of an index space, compiled for the place where it runs."""
 
 from __future__ import annotations
 
-import cython
+from typing import Any
 
 from stf._engine.access import Access
 from stf._support.arguments import name_of, priority_of
+from stf.kernels.builders import KernelBuilder
 from stf.kernels.elements import Elements
 from stf.kernels.index_spaces import space_of, space_of_shape
 from stf.kernels.reductions import Reduction
@@ -17,8 +19,15 @@ from stf.tasks.not_accesses import refuse_data
 ELEMENTS: object = Elements()
 
 
-@cython.binding(True)
-def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=None, priority=0):
+def parallel_for(
+    context: ContextCore,
+    *arguments: Any,
+    args: Any = (),
+    name: str | None = None,
+    symbol: str | None = None,
+    after: Any = None,
+    priority: int = 0,
+) -> KernelBuilder:
     """Run a body for each element of an index space; call the result with the body, or use it as a decorator.
 
     The body is a Python function or a lambda, which Numba compiles for a CPU, and numba-cuda for a GPU. It gets the
@@ -86,7 +95,7 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=Non
     if after is not None:
         arguments += accesses_after(after)
     if len(arguments) > 0 and type(arguments[0]) is tuple:
-        first: KernelBuilder = make_builder(context, ELEMENTS, space_like(arguments[0]), arguments[1:], args, name)
+        first = make_builder(context, ELEMENTS, space_like(arguments[0]), arguments[1:], args, name)
         first.task.priority = order
         return first
     rest = list(arguments)
@@ -109,7 +118,7 @@ def parallel_for(context, *arguments, args=(), name=None, symbol=None, after=Non
 def space_like(shape):
     """Return the index space of extents."""
     global last
-    known: tuple = last
+    known = last
     if known[0] is not shape:  # as it is in a loop
         try:
             known = last = (shape, space_of_shape(shape))
