@@ -24,6 +24,12 @@ MEMREF_FIELDS = 3  # of one of numba-cuda-mlir, whose strides are elements
 BLOCK_BYTES = 32764  # the parameters of a kernel, at most (CUDA C++ Programming Guide, "Function Parameters")
 TWO_63, TWO_64 = 1 << 63, 1 << 64
 FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
+HINTS = {  # what a parameter of so many bytes takes
+    1: "np.int8 or bool",
+    2: "np.float16 or np.int16",
+    4: "np.float32 or np.int32",
+    8: "np.float64 or np.int64",
+}
 DOUBLE: object = np.float64
 INTEGER: object = np.int64
 
@@ -259,50 +265,28 @@ def raw_value(kernel: Kernel, index, value):
 def refuse(kernel: Kernel, index, value):
     size = kernel.sizes[index]
     if isinstance(value, DataHandle):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got {value.core.describe()}; say how the kernel uses it: "
-            "lX.read(), lX.write() or lX.rw()"
+        told = f"got {value.core.describe()}; say how the kernel uses it: lX.read(), lX.write() or lX.rw()"
+    elif isinstance(value, Access) and cython.cast(Access, value).core.token:
+        told = f"got {value!r}, which has no memory; leave it out, or give it to ctx.cuda_kernel, for the order alone"
+    elif isinstance(value, Access):
+        told = f"is {size} bytes, which is no pointer, got {value!r}; are the arguments in the order of the parameters?"
+    elif isinstance(value, SliceAccess):
+        told = f"got {value.access!r} as a slice, which its library does not know; pass the access itself"
+    elif isinstance(value, ArrayAccess):
+        told = (
+            f"got {value.access!r} as an array, which takes a pointer, the extents and the strides; pass the access "
+            "itself for the pointer alone"
         )
-    if isinstance(value, Access) and cython.cast(Access, value).core.token:
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got {value!r}, which has no memory; leave it out, or give it "
-            "to ctx.cuda_kernel, for the order alone"
+    elif hasattr(value, "__cuda_array_interface__") or getattr(value, "shape", ()):
+        told = (
+            f"got an array, {type(value).__name__}; register it with ctx.logical_data and pass an access, such as "
+            "lX.rw(), or its bytes if a struct is meant"
         )
-    if isinstance(value, Access):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' is {size} bytes, which is no pointer, got {value!r}; are "
-            "the arguments in the order of the parameters?"
-        )
-    if isinstance(value, SliceAccess):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as a slice, which its library does not "
-            "know; pass the access itself"
-        )
-    if isinstance(value, ArrayAccess):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got {value.access!r} as an array, which takes a pointer, the "
-            "extents and the strides; pass the access itself for the pointer alone"
-        )
-    if hasattr(value, "__cuda_array_interface__") or getattr(value, "shape", ()):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got an array, {type(value).__name__}; register it with "
-            "ctx.logical_data and pass an access, such as lX.rw(), or its bytes if a struct is meant"
-        )
-    if hasattr(value, "expand"):
-        raise TypeError(
-            f"parameter {index} of kernel '{kernel.name}' got data made of several arrays, {value.data!r}; pass "
-            "accesses to its parts, as in lA.parts[0].rw()"
-        )
-    hints = {
-        1: "np.int8 or bool",
-        2: "np.float16 or np.int16",
-        4: "np.float32 or np.int32",
-        8: "np.float64 or np.int64",
-    }
-    hint = hints.get(size, f"{size} bytes")
-    raise TypeError(
-        f"parameter {index} of kernel '{kernel.name}' is {size} bytes, got {type(value).__name__}; pass {hint}"
-    )
+    elif hasattr(value, "expand"):
+        told = f"got data made of several arrays, {value.data!r}; pass accesses to its parts, as in lA.parts[0].rw()"
+    else:
+        told = f"is {size} bytes, got {type(value).__name__}; pass {HINTS.get(size, f'{size} bytes')}"
+    raise TypeError(f"parameter {index} of kernel '{kernel.name}' {told}")
 
 
 def refuse_gaps(kernel: Kernel, index, args, layout: Layout):
