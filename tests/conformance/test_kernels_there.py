@@ -14,7 +14,7 @@ import stf
 from stf.kernels.builders import make_builder
 from stf.kernels.index_spaces import space_of
 from stf.kernels.kernels_there import KernelThere
-from stf.kernels.launch import THREADS, Group
+from stf.kernels.launch import THREADS
 from stf.kernels.parallel_for import ELEMENTS
 
 cloudpickle = pytest.importorskip("cloudpickle")
@@ -71,7 +71,7 @@ def test_threads_of_a_hierarchy(ctx: stf.Context) -> None:
         s[th.rank()] = total
 
     found = np.zeros(4)
-    there(ctx, THREADS, Group(stf.par(4)), (x.read(), s.write()), add_up)(np.arange(64.0), found)
+    there(ctx, THREADS, stf.par(4), (x.read(), s.write()), add_up)(np.arange(64.0), found)
     assert found.sum() == np.arange(64.0).sum()
 
 
@@ -139,7 +139,7 @@ def test_bodies_of_the_same_text(ctx: stf.Context, tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     twice = importlib.import_module("twice_there")
     s = ctx.logical_data_zeros(4)
-    made = [KernelThere(make_builder, THREADS, Group(stf.par(4)), (s.rw(),), fn) for fn in (twice.first, twice.one)]
+    made = [KernelThere(make_builder, THREADS, stf.par(4), (s.rw(),), fn) for fn in (twice.first, twice.one)]
     for call in pickle.loads(cloudpickle.dumps(made)):
         found = np.zeros(4)
         call(found)

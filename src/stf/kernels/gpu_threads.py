@@ -50,7 +50,6 @@ from stf.kernels.nest import ArrayType, KernelArgument
 from stf.kernels.thread_code import BARRIER, MEMORY, ThreadCode, items_of, name, thread_code
 from stf.kernels.writers.numba_cuda import NOT_NEGATIVE
 from stf.kernels.writers.writer import Lines
-from stf.places.partition import Part
 
 __all__ = ["BLOCKS_EACH", "USUAL", "concurrency_at", "plan_threads", "with_widths"]
 
@@ -104,7 +103,7 @@ class Mapping(NamedTuple):
     device: tuple[int, ...]
 
 
-def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, outer: Part | None) -> GpuLaunches:
+def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy) -> GpuLaunches:
     """Compile a body that runs for each thread of a hierarchy at a GPU, where a task that has not begun runs.
 
     Parameters
@@ -112,8 +111,6 @@ def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, oute
     task : Task
     signature : BodySignature
     hierarchy : Hierarchy
-    outer : Part or None
-        The ranks in the outermost level, of a place of a grid.
 
     Raises
     ------
@@ -139,7 +136,7 @@ def plan_threads(task: Any, signature: BodySignature, hierarchy: Hierarchy, oute
         whole = with_widths(hierarchy, at_once, mapping.threads)
         mapping = mapping_of(whole, threads.barriers, is_automatic, where, bool(files))
     widths = tuple(int(level.width or 0) for level in whole.levels)
-    part = threads.outer(whole.levels[0], widths[0], outer, where)
+    part = threads.outer(whole, where)
     launches = []
     for (axis,) in part.boxes():
         count = len(axis) * mapping.sizes[0] // widths[0]

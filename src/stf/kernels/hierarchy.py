@@ -7,6 +7,8 @@ import math
 import operator
 from typing import Any, NamedTuple
 
+from stf.places.partition import Part
+
 __all__ = ["GroupMemory", "Hierarchy", "Level", "con", "hw_scope", "mem", "par"]
 
 MAX_DEPTH = 3
@@ -84,9 +86,17 @@ class Level(NamedTuple):
 
 
 class Hierarchy(NamedTuple):
-    """Levels of threads, the outermost first: what `par` and `con` return."""
+    """Levels of threads, the outermost first: what `par` and `con` return.
+
+    Attributes
+    ----------
+    levels : tuple of Level
+    outer : Part or None
+        The ranks in the outermost level that a place of a grid has; None for all.
+    """
 
     levels: tuple[Level, ...]
+    outer: Part | None = None
 
     @property
     def depth(self) -> int:
@@ -95,7 +105,8 @@ class Hierarchy(NamedTuple):
 
     def with_widths(self, widths: tuple[int, ...]) -> Hierarchy:
         """Return the same, with a width for each level."""
-        return Hierarchy(tuple(level._replace(width=width) for level, width in zip(self.levels, widths, strict=True)))
+        levels = tuple(level._replace(width=width) for level, width in zip(self.levels, widths, strict=True))
+        return self._replace(levels=levels)
 
     def groups(self, level: int) -> int:
         """Return how many groups a level has; its threads are those with the same ranks in the levels before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -128,8 +128,8 @@ def launch(
     if any(map(is_of_parts, rest)):
         if partition is not None:
             raise TypeError(f"launch over parts takes no partition, got {partition!r}; the data are cut already")
-        return PartLaunch(context, Group(hierarchy), place, rest, args, name_of(name, symbol))
-    builder = make_builder(context, THREADS, Group(hierarchy), tuple(rest), args, name_of(name, symbol))
+        return PartLaunch(context, hierarchy, place, rest, args, name_of(name, symbol))
+    builder = make_builder(context, THREADS, hierarchy, tuple(rest), args, name_of(name, symbol))
     builder.partition = partition
     return builder if place is None else builder.on(place)
 
@@ -143,7 +143,7 @@ class PartLaunch:
     """A builder of launches over the parts of data, one for each place; call it with the body."""
 
     def __init__(
-        self, context: ContextCore, group: Group, where: Any, items: list[Any], args: Any, name: str | None
+        self, context: ContextCore, hierarchy: Hierarchy, where: Any, items: list[Any], args: Any, name: str | None
     ) -> None:
         given = [item for item in items if is_of_parts(item)]
         first = given[0]
@@ -165,7 +165,7 @@ class PartLaunch:
             if is_empty and (self.builders or number + 1 < len(self.places)):
                 continue
             accesses = [item.accesses[number] if is_of_parts(item) else item for item in items]
-            builder = make_builder(context, THREADS, group, tuple(accesses), args, name)
+            builder = make_builder(context, THREADS, hierarchy, tuple(accesses), args, name)
             builder.task.warns_if_unused = not self.builders
             self.builders.append(builder.on(place))
         if len(self.builders) > 1:
@@ -193,20 +193,6 @@ class PartLaunch:
         return tasks[0] if len(tasks) == 1 else Tasks(tasks)
 
 
-class Group(NamedTuple):
-    """What one place runs.
-
-    Attributes
-    ----------
-    hierarchy : Hierarchy
-    outer : Part or None
-        The ranks in the outermost level, of a place of a grid.
-    """
-
-    hierarchy: Hierarchy
-    outer: Part | None = None
-
-
 class Threads:
     """What `launch` makes of a body, and a hierarchy, for a `KernelBuilder`."""
 
@@ -221,7 +207,7 @@ class Threads:
 
         The outermost level, which has a width from now on.
         """
-        context, hierarchy = builder.task.context, builder.over.hierarchy
+        context, hierarchy = builder.task.context, builder.over
         if hierarchy.levels[0].width is None:
             root = context.engine.root
             places = [context.engine.place(place_code_of_task(context, place)) for place in builder.grid.places]
@@ -232,12 +218,12 @@ class Threads:
                 first, *inner = hierarchy.levels
                 width = max(len(places), root.max_workers())
                 hierarchy = Hierarchy((first._replace(width=width), *inner))
-            builder.over = Group(hierarchy)
+            builder.over = hierarchy
         return Part((range(hierarchy.levels[0].width or 0),))
 
-    def part(self, group: Group, part: Part) -> Group:
+    def part(self, hierarchy: Hierarchy, part: Part) -> Hierarchy:
         """Return what one place runs."""
-        return group._replace(outer=part)
+        return hierarchy._replace(outer=part)
 
     def check(self, builder: Any, body: types.FunctionType, items: tuple[Any, ...], where: str) -> None:
         """Raise TypeError unless the body takes what it gets."""
@@ -246,46 +232,46 @@ class Threads:
         must_store(body, 1, items, where)
         must_use_as_annotated(body, items, 1)
 
-    def holds_for(self, task: Any, group: Group) -> Any:
+    def holds_for(self, task: Any, hierarchy: Hierarchy) -> Any:
         """Return whether a plan holds for a task, as a function; None if it does for any with such a hierarchy."""
-        if None not in [level.width for level in group.hierarchy.levels]:
+        if None not in [level.width for level in hierarchy.levels]:
             return None
         concurrency = concurrency_at(task)
         return lambda task: concurrency_at(task) == concurrency
 
-    def kernel(self, task: Any, group: Group, signature: BodySignature) -> GpuLaunches:
+    def kernel(self, task: Any, hierarchy: Hierarchy, signature: BodySignature) -> GpuLaunches:
         """Return the body as a kernel for a GPU; TypeError with its line if it cannot be compiled."""
-        return plan_threads(task, signature, *group)
+        return plan_threads(task, signature, hierarchy)
 
-    def loop(self, task: Any, group: Group, signature: BodySignature) -> CpuBody:
+    def loop(self, task: Any, hierarchy: Hierarchy, signature: BodySignature) -> CpuBody:
         """Return the body as threads of a CPU; TypeError with its line if it cannot be compiled."""
         must_suit(signature)
-        return thread_task(signature, group, concurrency_at(task))
+        return thread_task(signature, hierarchy, concurrency_at(task))
 
 
 THREADS = Threads()
 
 
-def thread_task(signature: BodySignature, group: Group, workers: int) -> CpuBody:
+def thread_task(signature: BodySignature, given: Hierarchy, workers: int) -> CpuBody:
     """Return the body as threads of a CPU."""
     items, where = signature.items, signature.where
-    threads = thread_code(signature.body, group.hierarchy, signature.captured, OnCpu, where)
-    hierarchy = widths_on_cpu(group.hierarchy, workers, bool(threads.barriers))
+    threads = thread_code(signature.body, given, signature.captured, OnCpu, where)
+    hierarchy = widths_on_cpu(given, workers, bool(threads.barriers))
     widths = tuple(int(level.width or 0) for level in hierarchy.levels)
-    outer = threads.outer(hierarchy.levels[0], widths[0], group.outer, where)
+    outer = threads.outer(hierarchy, where)
     part = Part((*outer, *map(range, widths[1:])))
     values = [loops.jitted(value) for value in signature.captured.values]
     memory = [ArrayType(np.dtype(np.uint8), 2, "C", False) for level in hierarchy.levels if level.nbytes]
     arrays = [expected(item) for item in items]
     around = Captured(threads.fn, where)
-    given = [*map(default_of, (*signature.extra, *widths))], memory, [*map(default_of, values)]
-    last = [value for part in given for value in part]
+    others = [*map(default_of, (*signature.extra, *widths))], memory, [*map(default_of, values)]
+    last = [value for part in others for value in part]
     run: Any
     position = len(items) + len(signature.extra) + len(widths)
     if threads.barriers:
         numbers = [i for i, item in enumerate(items) if is_number(item)]
         types_of_data = [kind.dtype.type(0) if i in numbers else kind for i, kind in enumerate(arrays)]
-        run = grouped_task(threads, hierarchy, part, arrays, numbers, given, around, where)
+        run = grouped_task(threads, hierarchy, part, arrays, numbers, others, around, where)
         if run is not None:
             return CpuBody(run, signature, widths)
         thread = loops.thread_for(threads.fn, around)

@@ -57,9 +57,10 @@ class ThreadCode(NamedTuple):
     constants: tuple[tuple[str, Any], ...]
     tree: ast.FunctionDef
 
-    def outer(self, level: Level, width: int, part: Part | None, where: str) -> Part:
+    def outer(self, hierarchy: Hierarchy, where: str) -> Part:
         """Return the ranks in the outermost level; TypeError if a part of them waits for others, or shares memory."""
-        found = Part((range(width),)) if part is None else part
+        level, width = hierarchy.levels[0], hierarchy.levels[0].width or 0
+        found = Part((range(width),)) if hierarchy.outer is None else hierarchy.outer
         if 0 in self.barriers and found.size < width:
             raise TypeError(f"{where} waits at level 0, whose threads are at several places; wait at a level inside")
         if level.nbytes and found.size < width:
