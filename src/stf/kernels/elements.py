@@ -94,7 +94,7 @@ def loop_task(signature: BodySignature, space: IndexSpace) -> LoopTask:
     parameters = () if space.coordinates is None else (space.parameters,)
     last: list[Any] = [*signature.extra, *map(loops.jitted, captured.values)]
     views = space.views or (None,) * len(items)
-    given = [seen(item, view) for item, view in zip(items, views, strict=True) if not is_returned(item)]
+    given = [expected(item, view and view[0]) for item, view in zip(items, views, strict=True) if not is_returned(item)]
     arguments = [*[0, 0, 1] * len(part), *given, *map(default_of, last), *parameters]
     for result in results:
         arguments += [np.zeros((), result.dtype)[()], result.partials]
@@ -104,11 +104,6 @@ def loop_task(signature: BodySignature, space: IndexSpace) -> LoopTask:
         around = captured.names, captured.values
         explanation = Explanation(signature.body, signature.kinds, *around, space.coordinates, space.parameters)
     return LoopTask(loop, part, targets, len(items), parameters, explanation, space.views)
-
-
-def seen(item: Any, view: Any) -> Any:
-    """Return the type of the array that a body gets, perhaps as part of a larger one."""
-    return expected(item, None if view is None else view[0])
 
 
 def axes_of(part: Part) -> tuple[Axis, ...]:

@@ -84,13 +84,6 @@ def values_of(arguments: list[KernelArgument]) -> tuple[Any, ...]:
     return tuple(value for one in arguments for value in one.values)
 
 
-def in_kernels(value: Any) -> Any:
-    """NumPy and its functions as kernels see them; other values as they are."""
-    from stf.kernels.compile import scalar_numpy  # which needs numba-cuda
-
-    return scalar_numpy.in_kernels(value)
-
-
 def dtype_of(value: Any) -> np.dtype[Any]:
     """Return the type of a parameter."""
     number = value.default if isinstance(value, Param) else value
@@ -213,7 +206,11 @@ def device_function(value: Any) -> Any:
 
     Other values as kernels see them.
     """
-    return device_function_for(Key(value)) if isinstance(value, types.FunctionType) else in_kernels(value)
+    if isinstance(value, types.FunctionType):
+        return device_function_for(Key(value))
+    from stf.kernels.compile.scalar_numpy import in_kernels  # which needs numba-cuda
+
+    return in_kernels(value)
 
 
 @functools.lru_cache(maxsize=1024)

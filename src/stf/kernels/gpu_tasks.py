@@ -145,27 +145,20 @@ class GpuLaunches:
     def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
         """Submit a task of several launches, with these numbers of the body's."""
         held = [handle.read() for handle in self.held]
-        accesses: list[Any] = []
-        returned: list[Any] = []
-        overwritten: list[Reduction] = []
-        for item in items:
-            if is_returned(item):
-                returned.append(item.access)
-                continue
-            accesses.append(accessed(item))
-            if isinstance(item, Reduction) and not item.accumulates:
-                overwritten.append(item)
+        returned = [item.access for item in items if is_returned(item)]
+        others = [item for item in items if not is_returned(item)]
         scratch = [DataHandle(task.engine.new_data(layout)).write() for layout in self.layouts]
         if held or scratch:
             task.add_deps(*held, *scratch)
         with KernelTask(task) as chain:
-            for item in overwritten:
-                dtype = item.access.data.core.layout.dtype
-                fill(chain, item.access, item.op.neutral(dtype), task.context, "a reduction")
+            for item in others:
+                if isinstance(item, Reduction) and not item.accumulates:
+                    dtype = item.access.data.core.layout.dtype
+                    fill(chain, item.access, item.op.neutral(dtype), task.context, "a reduction")
             for access, (_, _, is_zero) in zip(scratch, self.scratch, strict=True):
                 if is_zero:
                     fill(chain, access, 0, task.context, "a barrier")
-            given = (*accesses, *held, *(scratch or returned), *numbers, *self.constants)
+            given = (*map(accessed, others), *held, *(scratch or returned), *numbers, *self.constants)
             for shape, (_, _, bounds) in zip(self.shapes, self.launches, strict=True):
                 chain.put(self.kernel, shape, (*bounds, *given))
             if self.combine is not None:
