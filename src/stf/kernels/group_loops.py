@@ -37,10 +37,10 @@ import builtins
 import copy
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from stf.kernels.thread_code import MEMORY, RANK, WIDTH, binary, name
+from stf.kernels.thread_code import MEMORY, RANK, WIDTH, binary, name, rank_in, width_of
 
 __all__ = ["CannotCutError", "GroupBody", "dtypes_of", "without_barriers"]
 
@@ -55,6 +55,7 @@ REFUSED = (
     *(ast.Import, ast.ImportFrom, ast.YieldFrom, ast.Await, ast.Starred),
 )
 PLAIN = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Tuple)
+SIGNS = (ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context)
 LOOPS = (ast.For, ast.While)
 
 
@@ -125,7 +126,8 @@ class GroupBody:
         self.bases = 0
         self.items = self.cut(self.body, False)
         self.segments = list(segments_of(self.items))
-        self.crossing = self.find_crossing()
+        own = self.assigned - self.of_group - set(self.again)
+        self.crossing = own & {known for segment in self.segments for known in Flow(segment.body).exposed}
         self.unset = Flow(self.body).exposed & self.crossing
         if self.crossing & self.strides:
             raise CannotCutError("a variable of a loop with a stride is read behind it")
@@ -183,7 +185,7 @@ class GroupBody:
                 return self.is_fixed(node.args[0].id, suits)
             return all(self.is_pure(item, suits) for item in node.args)
         if isinstance(node, PLAIN):
-            return all(self.is_pure(child, suits) for child in ast.iter_child_nodes(node) if is_expression(child))
+            return all(self.is_pure(one, suits) for one in ast.iter_child_nodes(node) if not isinstance(one, SIGNS))
         return False
 
     def is_fixed(self, known: str, suits: Callable[[str], bool]) -> bool:
@@ -191,7 +193,7 @@ class GroupBody:
         return (known in self.parameters and known not in self.ranks) or suits(known)
 
     def is_memory(self, node: ast.AST) -> bool:
-        """Return whether an expression is the memory of a group, as `row_of` makes it, or a part of it."""
+        """Return whether an expression is the memory of a group, as `OnCpu` makes it, or a part of it."""
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Call):
             return False
         called = node.value.func
@@ -243,8 +245,9 @@ class GroupBody:
         """Return whether a statement is the group's; `in_loop`: it stands in one of the group's loops."""
         if any(map(is_barrier, ast.walk(statement))) or stored([statement]) & self.of_group:
             return True
-        if has_jump(statement, (ast.Return,), through_loops=True):
-            return has_jump_in_loop(statement) or not self.is_behind_all(statement)
+        if has_return([statement]):
+            loops = [node for node in ast.walk(statement) if isinstance(node, LOOPS)]
+            return has_return(loops) or not self.is_behind_all(statement)
         return in_loop and has_jump(statement, (ast.Break, ast.Continue))
 
     def is_behind_all(self, statement: ast.stmt) -> bool:
@@ -325,13 +328,14 @@ class GroupBody:
         if not isinstance(statement, ast.For) or statement.orelse:
             return None
         arguments = self.range_of(statement)
-        if arguments is None or len(arguments) != 3 or has_jump(statement, (ast.Return,), through_loops=True):
+        if arguments is None or len(arguments) != 3 or has_return([statement]):
             return None
         if any(has_jump(inner, (ast.Break, ast.Continue)) for inner in statement.body):
             return None
         start, stop, step = map(self.expanded, arguments)
         index = statement.target.id  # type: ignore[attr-defined]
-        if not (self.is_uniform(stop, set()) and self.is_positive(step) and self.rises(start)):
+        is_positive = is_made_of(step, 1, lambda known: known.startswith(WIDTH))
+        if not (self.is_uniform(stop, set()) and is_positive and self.rises(start)):
             return None
         if index in stored(statement.body):
             return None
@@ -345,10 +349,6 @@ class GroupBody:
         counted = ast.Call(name("_stf_range"), [begin, stop, step], [])
         loop = ast.For(ast.Name(base, ast.Store()), counted, [segment], [], None)  # type: ignore[list-item]
         return ast.copy_location(loop, statement)
-
-    def is_positive(self, node: ast.AST) -> bool:
-        """Return whether a number is greater than 0, which shows in the source: widths, and products of them."""
-        return is_made_of(node, 1, lambda known: known.startswith(WIDTH))
 
     def rises(self, node: ast.AST) -> bool:
         """Return whether a number is least for the first thread of a group, which shows in the source."""
@@ -368,16 +368,6 @@ class GroupBody:
         """Return an expression as it is for the first thread of a group."""
         ranks, first = self.ranks, self.first
         return replaced(node, ast.Name, lambda one: ast.Constant(0) if ranks.get(one.id, -1) >= first else one)
-
-    # -- variables -------------------------------------------------------------------------------------------------
-
-    def find_crossing(self) -> set[str]:
-        """Return the variables of threads that outlive a segment."""
-        own = self.assigned - self.of_group - set(self.again)
-        found: set[str] = set()
-        for segment in self.segments:
-            found |= Flow(segment.body).exposed & own
-        return found
 
     # -- the function ----------------------------------------------------------------------------------------------
 
@@ -432,7 +422,7 @@ class GroupBody:
         flow = Flow(segment.body)
         read = flow.read | flow.assigned
         known = self.crossing & read
-        index = self.place_in_group()
+        index = rank_in(self.first, self.depth)
         body: list[ast.stmt] = [
             assign(other, self.again[other]) for other in self.again if other in self.needed_again(flow.read)
         ]
@@ -445,7 +435,7 @@ class GroupBody:
             where = ast.Subscript(name(f"{LOCAL}{other}"), index, ast.Store())
             body.append(ast.Assign([where], name(other)))
         for level in reversed(range(self.first, self.depth)):
-            body = [loop_over(f"{RANK}{level}", [name(f"{WIDTH}{level}")], body)]
+            body = [loop_over(f"{RANK}{level}", [width_of(level)], body)]
         return body[0]
 
     def needed_again(self, names: set[str]) -> set[str]:
@@ -455,18 +445,11 @@ class GroupBody:
             found |= self.needed_again(loaded(self.again[known]))
         return found
 
-    def place_in_group(self) -> ast.expr:
-        """Return the rank of a thread in its group."""
-        found: ast.expr = name(f"{RANK}{self.first}")
-        for level in range(self.first + 1, self.depth):
-            found = binary(binary(found, ast.Mult(), name(f"{WIDTH}{level}")), ast.Add(), name(f"{RANK}{level}"))
-        return found
-
     def threads_in(self, first: int, last: int) -> ast.expr:
         """Return the product of the widths of levels."""
         found: ast.expr = ast.Constant(1)
         for level in range(first, last):
-            found = binary(found, ast.Mult(), name(f"{WIDTH}{level}"))
+            found = binary(found, ast.Mult(), width_of(level))
         return found
 
     def use_own_memory(self, tree: ast.AST) -> None:
@@ -474,12 +457,7 @@ class GroupBody:
         for node in ast.walk(tree):
             level = level_of_memory(node)
             if level is not None and level >= self.first:
-                found: ast.expr = ast.Constant(0)
-                for inner in range(self.first, level):
-                    rank = name(f"{RANK}{inner}")
-                    wider = binary(found, ast.Mult(), name(f"{WIDTH}{inner}"))
-                    found = rank if inner == self.first else binary(wider, ast.Add(), rank)
-                node.slice = found  # type: ignore[attr-defined]
+                node.slice = rank_in(self.first, level)  # type: ignore[attr-defined]
 
 
 class Flow:
@@ -587,11 +565,6 @@ def is_made_of(node: ast.AST, least: int, suits: Callable[[str], bool]) -> bool:
     return isinstance(node, ast.Name) and suits(node.id)
 
 
-def is_expression(node: ast.AST) -> bool:
-    """Return whether syntax is more than an operator."""
-    return not isinstance(node, ast.operator | ast.unaryop | ast.boolop | ast.cmpop | ast.expr_context)
-
-
 def is_barrier(node: ast.AST) -> bool:
     """Return whether a statement is a barrier."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)
@@ -614,14 +587,9 @@ def has_jump(statement: ast.stmt, kinds: tuple[type, ...], through_loops: bool =
     return any(has_jump(inner, kinds, through_loops) for block in blocks_of(statement) for inner in block)
 
 
-def has_return(body: list[ast.stmt]) -> bool:
+def has_return(body: Sequence[ast.stmt]) -> bool:
     """Return whether statements return."""
     return any(has_jump(statement, (ast.Return,), through_loops=True) for statement in body)
-
-
-def has_jump_in_loop(statement: ast.stmt) -> bool:
-    """Return whether a loop within a statement returns."""
-    return any(has_return([node]) for node in ast.walk(statement) if isinstance(node, LOOPS))
 
 
 def refuse_rarer(tree: ast.FunctionDef) -> None:

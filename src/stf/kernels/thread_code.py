@@ -21,7 +21,7 @@ from stf.kernels.captured import Captured
 from stf.kernels.hierarchy import Hierarchy, Level, hw_scope
 from stf.places.partition import Part
 
-__all__ = ["BARRIER", "MEMORY", "ThreadCode", "items_of", "name", "row_of", "thread_code"]
+__all__ = ["BARRIER", "MEMORY", "ThreadCode", "items_of", "name", "rank_in", "thread_code", "width_of"]
 
 RANK, WIDTH, MEMORY, BARRIER = "_stf_rank", "_stf_width", "_stf_mem", "_stf_barrier"  # before the number of a level
 OF_LEVELS: dict[str, Callable[[Level], int]] = {  # methods that tell what a level is
@@ -280,20 +280,13 @@ class Rewriter(ast.NodeTransformer):
 
     def width(self, level: int) -> ast.expr:
         one = self.levels[level]
-        return ast.Constant(one.width) if one.is_static and self.compiles_widths else name(f"{WIDTH}{level}")
+        return ast.Constant(one.width) if one.is_static and self.compiles_widths else width_of(level)
 
     def rank(self, node: ast.Call, above: int) -> ast.expr:
         levels = range(len(self.levels))
         if node.args or node.keywords:
             return self.by_level(node, above, [name(f"{RANK}{level}") for level in levels])
-        return self.combined(above, len(self.levels))
-
-    def combined(self, first: int, last: int) -> ast.expr:
-        """Return the rank in the levels from `first` on, before `last`, as one number."""
-        found: ast.expr = ast.Constant(0) if first == last else name(f"{RANK}{first}")
-        for level in range(first + 1, last):
-            found = binary(binary(found, ast.Mult(), self.width(level)), ast.Add(), name(f"{RANK}{level}"))
-        return found
+        return rank_in(above, len(self.levels), self.width)
 
     def size(self, node: ast.Call, above: int) -> ast.expr:
         widths = [self.width(level) for level in range(len(self.levels))]
@@ -319,8 +312,7 @@ class Rewriter(ast.NodeTransformer):
         nbytes = self.levels[level].nbytes
         if nbytes < dtype.itemsize:
             raise self.fail(node, f"level {level} has {nbytes} bytes, too few for {dtype}; say mem({dtype.itemsize})")
-        group = self.combined(0, level)
-        return self.how.memory(level, group, dtype, nbytes // dtype.itemsize)
+        return self.how.memory(level, rank_in(0, level, self.width), dtype, nbytes // dtype.itemsize)
 
     def depth(self, node: ast.Call, above: int) -> ast.expr:
         return ast.Constant(len(self.levels) - above)
@@ -341,9 +333,17 @@ def binary(left: ast.expr, operator: ast.operator, right: ast.expr) -> ast.expr:
     return ast.BinOp(left, operator, right)
 
 
-def row_of(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
-    """So many items of a row of the memory of a level, as an array."""
-    return items_of(ast.Subscript(name(f"{MEMORY}{level}"), group, ast.Load()), dtype, count)
+def width_of(level: int) -> ast.expr:
+    """Return the width of a level, as an argument."""
+    return name(f"{WIDTH}{level}")
+
+
+def rank_in(first: int, last: int, width: Callable[[int], ast.expr] = width_of) -> ast.expr:
+    """Return the rank in the levels from `first` on, before `last`, as one number."""
+    found: ast.expr = ast.Constant(0) if first == last else name(f"{RANK}{first}")
+    for level in range(first + 1, last):
+        found = binary(binary(found, ast.Mult(), width(level)), ast.Add(), name(f"{RANK}{level}"))
+    return found
 
 
 def items_of(row: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.hierarchy import Hierarchy
-from stf.kernels.thread_code import row_of
+from stf.kernels.thread_code import MEMORY, items_of, name
 from stf.places.partition import Part
 
 __all__ = ["BarrierTask", "MemoryTask", "OnCpu", "must_fit", "rooms_of", "widths_on_cpu"]
@@ -41,7 +41,7 @@ class OnCpu:
     @staticmethod
     def memory(level: int, group: ast.expr, dtype: np.dtype[Any], count: int) -> ast.expr:
         """Return the memory of a group as an array."""
-        return row_of(level, group, dtype, count)
+        return items_of(ast.Subscript(name(f"{MEMORY}{level}"), group, ast.Load()), dtype, count)
 
 
 def widths_on_cpu(hierarchy: Hierarchy, workers: int, waits: bool) -> Hierarchy:
