@@ -180,7 +180,7 @@ def kinds_of(parameters: list[Any]) -> tuple[Any, ...]:
 def scope_of(bodies: Sequence[LoopBody]) -> dict[str, Any]:
     """Return the global variables of a loop."""
     cuda = intrinsics()
-    scope: dict[str, Any] = {f"_stf_{name}": value for name, value in words()._asdict().items()}
+    scope: dict[str, Any] = {f"_stf_{name}": value for name, value in words().items()}
     scope |= {
         "_stf_cuda": cuda,
         "_stf_int32": np.int32,

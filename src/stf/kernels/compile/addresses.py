@@ -3,59 +3,25 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from stf.kernels.compile.reduced_arrays import compiler_of
 
-__all__ = ["Words", "argument_reader", "words"]
-
-
-class Words(NamedTuple):
-    """Functions for kernels, of addresses in the device's memory as integers.
-
-    Attributes
-    ----------
-    load : callable
-        ``load(address)`` returns the int32 there.
-    load_word : callable
-        ``load_word(address)`` returns the int64 there.
-    load_byte : callable
-        ``load_byte(address)`` returns the byte there.
-    store : callable
-        ``store(address, value)`` writes an int32.
-    store_word, store_byte : callable
-        The same for an int64 and a byte.
-    acquire : callable
-        ``acquire(address)`` returns the int32 there. What was written before its `release` is seen from then on.
-    release : callable
-        ``release(address, value)`` writes an int32 after all that this thread has written or seen.
-    count : callable
-        ``count(address)`` adds 1 to the int32 there, as one step, and returns what was there.
-    address : callable
-        ``address(array)`` returns where an array begins.
-    clock : callable
-        ``clock()`` returns the device's time in ns.
-    trap : callable
-        ``trap()`` stops the device with an error.
-    """
-
-    load: Any
-    load_word: Any
-    load_byte: Any
-    store: Any
-    store_word: Any
-    store_byte: Any
-    acquire: Any
-    release: Any
-    count: Any
-    address: Any
-    clock: Any
-    trap: Any
+__all__ = ["argument_reader", "words"]
 
 
 @functools.cache
-def words() -> Words:
-    """Return the functions, which numba-cuda compiles."""
+def words() -> dict[str, Any]:
+    """Return functions for kernels, of addresses in the device's memory as integers; numba-cuda compiles them.
+
+    - ``load(address)``, ``load_word(address)``, ``load_byte(address)`` return the int32, the int64, the byte there.
+    - ``store(address, value)``, ``store_word``, ``store_byte`` write such a number.
+    - ``acquire(address)`` returns the int32 there. What was written before its `release` is seen from then on.
+    - ``release(address, value)`` writes an int32 after all that this thread has written or seen.
+    - ``count(address)`` adds 1 to the int32 there, as one step, and returns what was there.
+    - ``address(array)`` returns where an array begins.
+    - ``clock()`` returns the device's time in ns; ``trap()`` stops the device with an error.
+    """
     from llvmlite import ir
 
     extending, types, cgutils = compiler_of(True)[:3]
@@ -95,25 +61,12 @@ def words() -> Words:
             found = builder.asm(function, text, constraints, args, side_effect=True)
             return found if gives else context.get_dummy_value()
 
-        if not kinds:
-
-            @extending.intrinsic
-            def call(context: Any) -> Any:
-                return kind(), code
-
-        elif len(kinds) == 1:
-
-            @extending.intrinsic
-            def call(context: Any, address: Any) -> Any:
-                return kind(*kinds), code
-
-        else:
-
-            @extending.intrinsic
-            def call(context: Any, address: Any, value: Any) -> Any:
-                return kind(*kinds), code
-
-        return call
+        forms: list[Any] = [
+            lambda context: (kind(), code),
+            lambda context, address: (kind(*kinds), code),
+            lambda context, address, value: (kind(*kinds), code),
+        ]
+        return extending.intrinsic(forms[len(kinds)])
 
     @extending.intrinsic
     def address(context: Any, array: Any) -> Any:
@@ -124,20 +77,17 @@ def words() -> Words:
         return types.int64(array), code
 
     at = types.int64
-    return Words(
-        loader(types.int32),
-        loader(types.int64),
-        loader(types.uint8),
-        storer(types.int32),
-        storer(types.int64),
-        storer(types.uint8),
-        assembled("ld.acquire.gpu.b32 $0, [$1];", types.int32, at),
-        assembled("st.release.gpu.b32 [$0], $1;", types.void, at, types.int32),
-        assembled("atom.acq_rel.gpu.add.u32 $0, [$1], 1;", types.int32, at),
-        address,
-        assembled("mov.u64 $0, %globaltimer;", types.int64),
-        assembled("trap;", types.void),
-    )
+    suffixes = {"": types.int32, "_word": types.int64, "_byte": types.uint8}
+    return {
+        **{f"load{suffix}": loader(kind) for suffix, kind in suffixes.items()},
+        **{f"store{suffix}": storer(kind) for suffix, kind in suffixes.items()},
+        "acquire": assembled("ld.acquire.gpu.b32 $0, [$1];", types.int32, at),
+        "release": assembled("st.release.gpu.b32 [$0], $1;", types.void, at, types.int32),
+        "count": assembled("atom.acq_rel.gpu.add.u32 $0, [$1], 1;", types.int32, at),
+        "address": address,
+        "clock": assembled("mov.u64 $0, %globaltimer;", types.int64),
+        "trap": assembled("trap;", types.void),
+    }
 
 
 def argument_reader(kind: Any, offsets: list[int]) -> Any:
