@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from stf.kernels.compile.reduced_arrays import compiler_of
+from stf.kernels.compile.extensions import compiler_of
 
 __all__ = ["argument_reader", "words"]
 

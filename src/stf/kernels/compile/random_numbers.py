@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.compile.contributions import MARK
+from stf.kernels.compile.extensions import Extension
 from stf.kernels.compile.python import intrinsics
-from stf.kernels.compile.reduced_arrays import compiler_of
 from stf.values import philox
 
 __all__ = ["generator_maker"]
@@ -29,30 +29,7 @@ def words_at(key: Any, c0: Any, c1: Any, c2: Any, c3: Any, k: Any) -> Any:
     return philox_of((bits + np.uint64(k)) & MASK, (bits >> N32) & MASK, c0, c1, c2, c3)
 
 
-def of_one(i: Any) -> Any:
-    """Return the counter of an index, which may have 64 bits."""
-    e = np.uint64(i)
-    return e & MASK, e >> N32, ZERO, TAG
-
-
-def of_two(i: Any) -> Any:
-    """Return the counter of two indices."""
-    return np.uint64(i[0]) & MASK, np.uint64(i[1]) & MASK, ZERO, TAG
-
-
-def of_three(i: Any) -> Any:
-    """Return the counter of three indices."""
-    return np.uint64(i[0]) & MASK, np.uint64(i[1]) & MASK, np.uint64(i[2]) & MASK, TAG
-
-
-def of_four(i: Any) -> Any:
-    """Return the counter of four indices."""
-    return np.uint64(i[0]) & MASK, np.uint64(i[1]) & MASK, np.uint64(i[2]) & MASK, np.uint64(i[3]) & MASK
-
-
-COUNTERS: tuple[Any, ...] = (of_one, of_two, of_three, of_four)
 philox_of: Any = philox.philox
-TAG = TAGS[1]
 
 
 def compiled_functions(jit: Any, arithmetic: dict[str, Any]) -> dict[str, Any]:
@@ -84,49 +61,29 @@ def arithmetic_of(of_gpu: bool) -> dict[str, Any]:
     }
 
 
-class Family:
+class Family(Extension):
     """The type of generators, and its methods, for one of the compilers."""
 
     def __init__(self, of_gpu: bool) -> None:
-        extending, kinds, cgutils, models, jit, error = compiler_of(of_gpu)
+        super().__init__(of_gpu)
+        extending, kinds = self.extending, self.types
         if not of_gpu:
-            jit = functools.partial(jit, nogil=True, error_model="numpy")
+            self.jit = functools.partial(self.jit, nogil=True, error_model="numpy")
+        jit = self.jit
         scope = compiled_functions(jit, arithmetic_of(of_gpu))
         self.scope = {"np": np, "MASK": MASK, "N32": N32, "ZERO": ZERO, "philox_of": scope["philox"]}
-        self.jit, self.kinds, self.error = jit, kinds, error
 
         class Generator(kinds.Type):  # type: ignore[misc,name-defined]
-            """The type of a generator."""
+            """The type of a generator, which is made of the key."""
+
+            bits = kinds.int64
 
             def __init__(self) -> None:
                 super().__init__("stf.Random")
 
-        @extending.register_model(Generator)
-        class GeneratorModel(models.StructModel):  # type: ignore[misc,name-defined]
-            """It is made of the key."""
-
-            def __init__(self, manager: Any, kind: Any) -> None:
-                super().__init__(manager, kind, [("key", kinds.int64)])
-
-        kind = Generator()
-
-        @extending.intrinsic
-        def make(context: Any, key: Any) -> Any:
-            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                made = cgutils.create_struct_proxy(kind)(context, builder)
-                made.key = args[0]
-                return made._getvalue()
-
-            return kind(kinds.int64), code
-
-        @extending.intrinsic
-        def key_in(context: Any, generator: Any) -> Any:
-            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                return cgutils.create_struct_proxy(kind)(context, builder, value=args[0]).key
-
-            return kinds.int64(kind), code
-
-        self.make, self.key_in, self.Generator = make, key_in, Generator
+        self.made_of(Generator, "bits")
+        self.make = self.maker(lambda bits: Generator(), "bits")
+        key_in = self.getter("bits", Generator)
         words = jit(types.FunctionType(words_at.__code__, self.scope))
 
         def let_draw(method: str, first: int) -> None:
@@ -149,11 +106,11 @@ class Family:
 
     def counter_of(self, i: Any, k: Any, method: str) -> Any:
         """Return a function that gives the counter of an element; TypeError for what is none."""
-        indices = list(i) if isinstance(i, self.kinds.BaseTuple) else [i]
+        indices = list(i) if isinstance(i, self.types.BaseTuple) else [i]
         known = [*indices, *([] if isinstance(k, int) else [k])]
         k_type = getattr(k, "value", k)
-        is_known = all(isinstance(one, self.kinds.Integer) for one in indices) and (
-            isinstance(k_type, int) or isinstance(k, self.kinds.Integer) or type(k).__name__ == "Omitted"
+        is_known = all(isinstance(one, self.types.Integer) for one in indices) and (
+            isinstance(k_type, int) or isinstance(k, self.types.Integer) or type(k).__name__ == "Omitted"
         )
         if not is_known or not 1 <= len(indices) <= 4:
             given = ", ".join(map(str, known))
@@ -161,17 +118,14 @@ class Family:
                 f"{MARK}it calls {method}({given}){{where}}, which takes the index of an element, or a tuple of 1 to 4 "
                 f"of them, and the number of the draw: g.{method}((i, j), k){MARK}"
             )
-        single = not isinstance(i, self.kinds.BaseTuple)
-        form = COUNTERS[len(indices) - 1]
-        if len(indices) == 1 and not single:
-            return self.jit(types.FunctionType(first_of_one.__code__, {**self.scope, "TAG": TAGS[1]}))
-        return self.jit(types.FunctionType(form.__code__, {**self.scope, "TAG": TAGS[len(indices)]}))
-
-
-def first_of_one(i: Any) -> Any:
-    """Return the counter of a tuple of one index."""
-    e = np.uint64(i[0])
-    return e & MASK, e >> N32, ZERO, TAG
+        words = [f"np.uint64(i[{axis}]) & MASK" for axis in range(len(indices))]
+        if len(indices) == 1:  # which may have 64 bits
+            one = "np.uint64(i[0])" if isinstance(i, self.types.BaseTuple) else "np.uint64(i)"
+            words = [f"{one} & MASK", f"{one} >> N32"]
+        words += [*["ZERO"] * (3 - len(words)), *["TAG"] * (len(indices) < 4)]
+        scope = {**self.scope, "TAG": TAGS[len(indices)]}
+        exec(f"def counter(i):\n    return {', '.join(words)}\n", scope)
+        return self.jit(scope["counter"])
 
 
 family_of = functools.cache(Family)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stf.kernels.compile.contributions import HOW, MARK, READ_OF, taker_of
+from stf.kernels.compile.extensions import Extension
 from stf.kernels.compile.python import intrinsics
 
 __all__ = ["ATOMIC", "atomic_of", "maker_of", "whole_of"]
@@ -33,12 +34,11 @@ FORMS: dict[str, tuple[Any, ...]] = {  # functions of an element and a contribut
 }
 
 
-class Family:
+class Family(Extension):
     """Types and functions for one of the compilers."""
 
     def __init__(self, of_gpu: bool) -> None:
-        self.of_gpu = of_gpu
-        self.extending, self.types, self.cgutils, models, self.jit, self.error = compiler_of(of_gpu)
+        super().__init__(of_gpu)
         types = self.types
 
         class Reduced(types.Type):  # type: ignore[misc,name-defined]
@@ -48,42 +48,16 @@ class Family:
                 super().__init__(f"Reduced_{name}({array}, {checks_bounds})")
                 self.array, self.reducer, self.checks_bounds = array, name, checks_bounds
 
-        class Read(types.Type):  # type: ignore[misc,name-defined]
-            """What is read of an element."""
-
-            def __init__(self, name: str, dtype: str) -> None:
-                super().__init__(f"{READ_OF}{name}({dtype})")
-                self.reducer, self.dtype = name, dtype
-
         class Contribution(types.Type):  # type: ignore[misc,name-defined]
-            """What an element is to be combined with."""
+            """What an element is to be combined with; None of what was read, to which nothing contributes yet."""
 
             def __init__(self, value: Any, name: str, dtype: str) -> None:
                 super().__init__(f"{READ_OF}{name}({dtype}, {value})")
                 self.value, self.reducer, self.dtype = value, name, dtype
 
-        @self.extending.register_model(Reduced)
-        class ReducedModel(models.StructModel):  # type: ignore[misc,name-defined]
-            """It is made of the array."""
-
-            def __init__(self, manager: Any, kind: Any) -> None:
-                super().__init__(manager, kind, [("array", kind.array)])
-
-        @self.extending.register_model(Read)
-        class ReadModel(models.StructModel):  # type: ignore[misc,name-defined]
-            """There is nothing in it."""
-
-            def __init__(self, manager: Any, kind: Any) -> None:
-                super().__init__(manager, kind, [])
-
-        @self.extending.register_model(Contribution)
-        class ContributionModel(models.StructModel):  # type: ignore[misc,name-defined]
-            """It is made of the number."""
-
-            def __init__(self, manager: Any, kind: Any) -> None:
-                super().__init__(manager, kind, [("value", kind.value)])
-
-        self.Reduced, self.Read, self.Contribution = Reduced, Read, Contribution
+        self.Reduced, self.Contribution = Reduced, Contribution
+        self.made_of(Reduced, "array")
+        self.made_of(Contribution, "value")
         self.whole = self.getter("array", Reduced)
         self.value = self.getter("value", Contribution)
         self.define_items()
@@ -94,75 +68,32 @@ class Family:
         for function in operator.sub, operator.isub:
             self.define_difference(function)
 
-    def getter(self, field: str, kind: Any) -> Any:
-        """Return a function for kernels that gives the only field of a type."""
-        cgutils, is_counted = self.cgutils, not self.of_gpu
+    def contributed(self, reducer: str, dtype: str) -> Any:
+        """Return a function for kernels that makes a contribution of a number, or of None."""
+        return self.maker(lambda value: self.Contribution(value, reducer, dtype), "value")
 
-        @self.extending.intrinsic
-        def get(context: Any, item: Any) -> Any:
-            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                found = getattr(cgutils.create_struct_proxy(item)(context, builder, value=args[0]), field)
-                if is_counted:
-                    context.nrt.incref(builder, signature.return_type, found)
-                return found
-
-            return (getattr(item, field)(item), code) if isinstance(item, kind) else None
-
-        return get
-
-    def maker(self, kind_for: Any, field: str) -> Any:
-        """Return a function for kernels that makes something of its only field, of the type that `kind_for` gives."""
-        cgutils, is_counted = self.cgutils, not self.of_gpu
-
-        @self.extending.intrinsic
-        def make(context: Any, item: Any) -> Any:
-            kind = kind_for(self.types.unliteral(item))
-
-            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                made = cgutils.create_struct_proxy(kind)(context, builder)
-                setattr(made, field, args[0])
-                if is_counted:
-                    context.nrt.incref(builder, signature.args[0], args[0])
-                return made._getvalue()
-
-            return kind(self.types.unliteral(item)), code
-
-        return make
-
-    def contributed(self, like: Any) -> Any:
-        """Return a function for kernels that makes a contribution of a number, to what was read."""
-        return self.maker(lambda value: self.Contribution(value, like.reducer, like.dtype), "value")
+    def is_read(self, kind: Any) -> bool:
+        """Return whether a contribution is what was read of an element."""
+        return isinstance(kind.value, self.types.NoneType)
 
     def define_items(self) -> None:
         """Reading gives a mark; writing what came of that combines, and nothing else may be written."""
         family, extending = self, self.extending
-
-        @extending.intrinsic
-        def mark(context: Any, reduced: Any) -> Any:
-            kind = family.Read(reduced.reducer, str(reduced.array.dtype))
-
-            def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                return family.cgutils.create_struct_proxy(kind)(context, builder)._getvalue()
-
-            return kind(reduced), code
 
         @extending.overload(operator.getitem, strict=False)
         def get_item(reduced: Any, index: Any) -> Any:
             if not isinstance(reduced, family.Reduced):
                 return None
             family.must_be_element(reduced, index)
-
-            def implementation(reduced: Any, index: Any) -> Any:
-                return mark(reduced)
-
-            return implementation
+            make = family.contributed(reduced.reducer, str(reduced.array.dtype))
+            return lambda reduced, index: make(None)
 
         @extending.overload(operator.setitem, strict=False)
         def set_item(reduced: Any, index: Any, value: Any) -> Any:
             if not isinstance(reduced, family.Reduced):
                 return None
             family.must_be_element(reduced, index)
-            if not isinstance(value, family.Contribution):
+            if not isinstance(value, family.Contribution) or family.is_read(value):
                 raise family.error(
                     f"{MARK}it sets{{where}} an element of an array that stf.reducer.{reduced.reducer} reduces into; "
                     f"write `{HOW[reduced.reducer]}`{MARK}"
@@ -186,15 +117,11 @@ class Family:
 
     def combining(self, reduced: Any) -> Any:
         """Return a function for kernels that combines an element of an array with a number."""
-        from stf.kernels import combining  # which imports the rules of contributions
         from stf.values.reducers import reducer
 
-        op, dtype = getattr(reducer, reduced.reducer), np.dtype(str(reduced.array.dtype))
-        take = taker_of(self.of_gpu, combining.taken_by(op, dtype, dtype))
-        scope: dict[str, Any] = {"take": take}
+        op = getattr(reducer, reduced.reducer)
+        scope: dict[str, Any] = {"take": self.taker_for(op.name)(str(reduced.array.dtype))}
         if self.of_gpu:
-            from stf.kernels.compile.python import intrinsics
-
             scope["cuda"] = intrinsics()
             line = f"cuda.atomic.{ATOMIC[op.name]}(array, index, take(value))"
         else:
@@ -220,8 +147,8 @@ class Family:
             read, value = (one, other) if family.is_of(one, name) else (other, one)
             if not family.is_of(read, name) or not isinstance(value, family.types.Number | family.types.Boolean):
                 return None
-            make, first = family.contributed(read), read is one
-            if isinstance(read, family.Read):
+            make, first = family.contributed(name, read.dtype), read is one
+            if family.is_read(read):
                 if first:
                     return lambda one, other: make(other)
                 return lambda one, other: make(one)
@@ -238,19 +165,19 @@ class Family:
         def applied(one: Any, other: Any) -> Any:
             if not family.is_of(one, "sum") or not isinstance(other, family.types.Number | family.types.Boolean):
                 return None
-            make, into = family.contributed(one), take(one.dtype)
+            make, into = family.contributed("sum", one.dtype), take(one.dtype)
             zero = np.dtype(one.dtype).type(0)
-            if isinstance(one, family.Read):
+            if family.is_read(one):
                 return lambda one, other: make(zero - into(other))
             return lambda one, other: make(into(number(one)) - into(other))
 
     def is_of(self, kind: Any, name: str) -> bool:
         """Return whether a type is of what was read of an array, or is to be combined with it, by an operator."""
-        return isinstance(kind, self.Read | self.Contribution) and kind.reducer == name
+        return isinstance(kind, self.Contribution) and kind.reducer == name
 
     def taker_for(self, name: str) -> Any:
         """Return a function that gives, for a dtype, what converts contributions to it."""
-        from stf.kernels import combining
+        from stf.kernels import combining  # which imports the rules of contributions
         from stf.values.reducers import reducer
 
         op = getattr(reducer, name)
@@ -277,26 +204,6 @@ class Family:
             return (lambda reduced: len(whole(reduced))) if isinstance(reduced, kind) else None
 
 
-def compiler_of(of_gpu: bool) -> tuple[Any, ...]:
-    """Return the modules of a compiler.
-
-    Its extensions, types, code, models, what compiles a function, and its error.
-    """
-    if of_gpu:
-        intrinsics()
-        from numba.cuda import cgutils, extending, jit, models, types
-
-        return extending, types, cgutils, models, functools.partial(jit, device=True), TypeError
-    from numba import extending as for_cpu
-    from numba import njit
-    from numba import types as kinds
-    from numba.core import cgutils as code
-    from numba.core.datamodel import models as data_models
-    from numba.core.errors import TypingError
-
-    return for_cpu, kinds, code, data_models, njit, TypingError
-
-
 family_of = functools.cache(Family)
 
 
@@ -310,8 +217,6 @@ def maker_of(of_gpu: bool, name: str, checks_bounds: bool = False) -> Any:
 @functools.cache
 def atomic_of(name: str) -> Any:
     """Return a function for kernels of a GPU that combines an element of an array with another one."""
-    from stf.kernels.compile.python import intrinsics
-
     scope: dict[str, Any] = {"cuda": intrinsics()}
     exec(f"def combine(array, index, value):\n    cuda.atomic.{ATOMIC[name]}(array, index, value)\n", scope)
     return family_of(True).jit(scope["combine"])
