@@ -45,19 +45,14 @@ def taken_by(op: Reducer, dtype: np.dtype[Any], data: np.dtype[Any]) -> TakenCon
 
 
 def scalar_operator(op: Reducer) -> Callable[[Any, Any], Any]:
-    """Return the operator on two numbers, to be compiled."""
-    if op.of_scalars is None:
-        raise TypeError(f"{op!r} combines arrays alone; give it of_scalars=, or use stf.reducer.define")
-    must_combine(op)
-    return op.of_scalars
-
-
-def must_combine(op: Reducer) -> None:
-    """Raise TypeError unless an operator of numbers can be compiled, and returns the result."""
+    """Return the operator on two numbers, to be compiled; TypeError if it cannot be, or returns nothing."""
     fn = op.of_scalars
+    if fn is None:
+        raise TypeError(f"{op!r} combines arrays alone; give it of_scalars=, or use stf.reducer.define")
     if not callable(fn) or isinstance(fn, np.ufunc | types.BuiltinFunctionType | type):
         raise TypeError(f"{op!r} is compiled for kernels: it takes a Python function of two numbers, got {fn!r}")
     if isinstance(fn, types.FunctionType):
         for line, what, _ in returns_of(fn.__code__):
             if what == "none":
                 raise TypeError(f"{op!r} returns nothing in line {line}; it returns the combination of two numbers")
+    return fn

@@ -141,7 +141,8 @@ def maker_of_kernel(
     nest = nest._replace(results=without_data(nest.results))
     given = [one._replace(values=()) for one in arguments]
     code, name = signature.body.__code__, signature.body.__name__
-    bare = types.FunctionType(code, signature.body.__globals__, name, None, empty_cells(code))
+    cells = tuple(types.CellType() for _ in code.co_freevars)  # it is only compiled
+    bare = types.FunctionType(code, signature.body.__globals__, name, None, cells or None)
     reduced: dict[str, Any] = {}
     for i, _ in nest.private:
         op, dtype = signature.parameters[i].op, signature.parameters[i].access.data.core.layout.dtype
@@ -175,11 +176,6 @@ def if_unchanged(make: Callable[[str], Any], seen: Callable[[], Any]) -> Callabl
 def without_data(results: Sequence[Contribution]) -> tuple[Contribution, ...]:
     """Return what is known of contributions, but for the data that they go to."""
     return tuple(result._replace(item=None) for result in results)
-
-
-def empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:
-    """Return a closure for code that is only compiled."""
-    return tuple(types.CellType() for _ in code.co_freevars) or None
 
 
 def scope_for(arguments: list[KernelArgument], results: Sequence[Contribution] = ()) -> dict[str, Any]:

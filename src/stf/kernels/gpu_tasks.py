@@ -191,7 +191,8 @@ def plan_loop(task: Any, signature: BodySignature, space: IndexSpace) -> GpuLaun
     load(kernel, task.context, task.where, where)
     if not results:  # where the code has another number of threads in it
         smaller = launches_over(boxes, nest, rows, HALF)
-        if threads_at_once(kernel, task, HALF) > threads_at_once(kernel, task, BLOCK) and not is_at_limit(smaller):
+        at_once = [size * blocks_at_once(kernel, task, size) for size in (HALF, BLOCK)]  # larger ones have no more
+        if at_once[0] > at_once[1] and not is_at_limit(smaller):
             launches = smaller
     combine, scratch = None, []
     if results and not nest.alone:
@@ -333,11 +334,6 @@ def blocks_at_once(kernel: Kernel, task: Any, threads: int) -> int:
     """Return how many blocks of so many threads run at once where a task runs."""
     function = kernel.function_at(task.context, task.where)
     return int(task.engine.root.kernels.at(task.where).blocks_at_once(function, threads))
-
-
-def threads_at_once(kernel: Kernel, task: Any, threads: int) -> int:
-    """Return the occupancy: how many threads of such blocks run at once. Blocks of more than `BLOCK` have no more."""
-    return threads * blocks_at_once(kernel, task, threads)
 
 
 def is_at_limit(launches: list[Launch]) -> bool:

@@ -41,7 +41,6 @@ cdef dict plans
 cdef bint is_packed(Data core) except -1
 cdef object kind_of_number(object value)
 cdef bint is_of_kind(object value, object kind) except -1
-cdef bint is_known_kind(object kind) except -1
 cdef bint is_wide(object value) except -1
 cdef bint submit_planned(Task task, object body, object construct, tuple items, tuple extra) except -1
 cdef tuple planned_for(Task task, object body, object construct, tuple items, tuple extra, bint enqueues)

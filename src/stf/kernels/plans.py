@@ -199,11 +199,6 @@ def is_of_kind(value, kind):
     return type(value.default) is cython.cast(tuple, kind)[1] and not is_wide(value.default)
 
 
-def is_known_kind(kind):
-    """Return whether a plan may be for a kind of numbers."""
-    return (cython.cast(tuple, kind)[1] if type(kind) is tuple else kind) in NUMBERS
-
-
 def is_wide(value):
     """Return whether an integer has another type in kernels than most."""
     return type(value) is int and not -TWO_63 <= value < TWO_63
@@ -243,13 +238,19 @@ def remember(plan, body, captured):
     """Keep a plan, if all that the kernel gets are numbers."""
     given = dict(zip(captured.names[captured.free :], captured.values[captured.free :], strict=True))
     free = captured.values[: captured.free]
-    if not all([is_known_kind(kind) for kind in (*plan.kinds[: plan.extras], *map(type, given.values()))]):
+    kinds = [kind[1] if type(kind) is tuple else kind for kind in plan.kinds[: plan.extras]]
+    if not NUMBERS.issuperset([*kinds, *map(type, given.values())]):
         return 0
     if not all([type(value) in NUMBERS or type(value) is FUNCTION for value in free]):
         return 0
     if plan.kinds[plan.extras :] != tuple(map(type, free)):  # a number that kernels have as another type
         return 0
-    plan.functions = tuple([with_given(value, plan.enqueues) if type(value) is FUNCTION else None for value in free])
+    plan.functions = tuple(
+        [
+            (value, NOTHING if plan.enqueues else (jitted(value),)) if type(value) is FUNCTION else None
+            for value in free  # a GPU's kernels have functions in them
+        ]
+    )
     plan.names = tuple([(name, type(value)) for name, value in given.items()])
     seen: set = set()
     watched = seen_by(body, seen, given)
@@ -271,14 +272,6 @@ def remember(plan, body, captured):
         mine.clear()
     mine.insert(0, plan)
     return 0
-
-
-def with_given(fn, enqueues):
-    """Return a function of the closure, and what a kernel gets for it.
-
-    Nothing at a GPU, whose kernels have it in them.
-    """
-    return fn, NOTHING if enqueues else (jitted(fn),)
 
 
 def seen_by(fn, seen, given):

@@ -136,7 +136,9 @@ def compile_python(
         for symbol in missing:
             must_be_for(block, symbol)
         if missing:
-            found = linked(found, [*others, *map(code_in, files)], capability)
+            from numba.cuda import LinkableCode
+
+            found = linked(found, [*others, *map(LinkableCode.from_path, files)], capability)
         if kept is not None:
             cache.store(kept, found)
     return found
@@ -162,13 +164,6 @@ def must_be_for(block: int, symbol: str) -> None:
             f"{name} of cuda.coop is for blocks of {', '.join(sizes[:1]) or 'other'} threads, and here the innermost "
             f"groups have {block}, which are blocks; give both the same number"
         )
-
-
-def code_in(path: str) -> Any:
-    """Return the code in a file that Numba's kernels are linked with."""
-    from numba.cuda import LinkableCode
-
-    return LinkableCode.from_path(path)
 
 
 def linked(text: bytes, others: list[Any], capability: tuple[int, int]) -> bytes:
