@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import cython
 
 from stf._engine.access import DataHandle
@@ -9,6 +12,10 @@ from stf._port.late_values import UNASKED
 from stf._recording import launches
 from stf.tasks.checks import must_be_open
 from stf.values.params import Param
+
+if TYPE_CHECKING:
+    from stf.data.logical_data import LogicalData
+    from stf.tasks.task import Task
 
 
 def submit_routine(context, routine, name, values=None, rebinding=None):
@@ -26,7 +33,7 @@ class GraphCore:
         self.name = name
         self.launches = 0
         self._context_ref = context_ref
-        self._recording = None
+        self._recording: Any = None
         self._params = {}
         self._in_kernels = []  # parameters that kernels take, as such or computed from them
         self._draws = []  # parameters that are keys of random numbers, and the generators
@@ -34,7 +41,7 @@ class GraphCore:
         self._handed_out = None
 
     @cython.binding(True)
-    def launch(self, data=None, /, **values):
+    def launch(self, data: Mapping[LogicalData, LogicalData] | None = None, /, **values: Any) -> Task:
         """Run the graph once, after and before all other tasks that use its data.
 
         Parameters
