@@ -13,14 +13,12 @@ cdef dict settings
 
 cpdef enum:  # by what a value is known again
     DATA = 0
-    SEVERAL = 1
-    NUMBER = 2
-    OBJECT = 3
-    EQUAL = 4
-    CONTEXT = 5
-    NESTED = 6
-    WEAK = 7  # the same object, which may hold data, and is let go when its user drops it
-    METHOD = 8
+    NUMBER = 1
+    OBJECT = 2
+    EQUAL = 3
+    NESTED = 4
+    WEAK = 5  # the same object, which may hold data, or be the context, and is let go when its user drops it
+    METHOD = 6
 
 
 cdef class Path:
@@ -43,7 +41,6 @@ cdef class CallEntry:
 
 cdef class CallPattern:
     cdef readonly CallEntry entry
-    cdef readonly object context
     cdef int place
     cdef list values
     cdef dict numbers

@@ -20,7 +20,7 @@ from stf.values.params import is_of_parameters
 settings: dict = config.__dict__
 FIXED = (np.dtype, enum.Enum, type)
 METHODS: object = types.MethodType
-DEEPEST = 4  # containers in one another
+DEEPEST = 5  # containers in one another
 MISSING = object()  # what a name is that leads nowhere
 
 
@@ -73,11 +73,11 @@ class CallEntry:
         self.context = weakref.ref(context)
         self.kept = None
         self.calls = calls
+        self.first_data = self.launched = 0
         self.graph = None
         self.result = None
         self.reason = "called once; the next call is recorded"
         self.is_plain = False
-        self.launched = 0
 
     def end(self):
         """The context is over: what is told of its calls stays."""
@@ -97,18 +97,16 @@ class CallPattern:
     of the same object, too.
     """
 
-    def __init__(self, entry, context, values, numbers, cells):
+    def __init__(self, entry, marks, cells):
         self.entry = entry
-        self.place = wanted(context, None)
-        self.context = weakref.ref(context)
-        self.values = values  # (kind, known, name) each
-        self.numbers = numbers  # that are defaults
+        self.place = wanted(entry.context(), None)
+        self.values, self.numbers = marks  # (kind, known, name) each; numbers that are defaults
         self.cells = cells
 
     def numbers_of(self, args: tuple):
         """Return the values of the parameters, if a call with these arguments is like the earlier one; None if not."""
         i: cython.Py_ssize_t
-        context: ContextCore = self.context()
+        context: ContextCore = self.entry.context()
         if len(args) != len(self.values) or context is None:
             return None
         engine = context.engine
@@ -124,9 +122,6 @@ class CallPattern:
                 if numbers is None:
                     numbers = self.numbers.copy()
                 numbers[mark[2]] = args[i]
-            elif kind == CONTEXT:
-                if args[i] is not context:
-                    return None
             elif not is_like(args[i], kind, mark[1]):
                 return None
         for i in range(len(self.cells)):
@@ -171,7 +166,7 @@ class ReplayCore:
 def again(like, values):
     """Replay what an earlier call was."""
     entry = like.entry
-    context: ContextCore = like.context()
+    context: ContextCore = entry.context()
     if entry.graph is None or context is None:
         raise ContextClosedError("the context of the data of a replayed function is gone; keep a reference to it")
     entry.calls += 1
@@ -214,13 +209,6 @@ def is_like(value, kind, known):
     """Return whether a value is what `pattern_of` marked."""
     if kind == DATA:
         return isinstance(value, DataHandle) and cython.cast(DataHandle, value).core is known
-    if kind == SEVERAL:
-        if type(value) is not known[0] or len(value) != len(known[1]):
-            return False
-        for part, core in zip(value, known[1], strict=True):
-            if not isinstance(part, DataHandle) or cython.cast(DataHandle, part).core is not core:
-                return False
-        return True
     if kind == NESTED:
         return is_like_container(value, known[0], known[1], known[2])
     if kind == WEAK:
@@ -268,13 +256,11 @@ def pattern_of(value, depth=0):
     if isinstance(value, (list, tuple)):
         if not is_plain_container(value):
             return None  # it may have attributes
-        if all([isinstance(part, DataHandle) for part in value]):
-            return SEVERAL, (type(value), [part.core for part in value])
-        return (OBJECT, value) if is_unchanging(value) else pattern_of_items(value, None, depth)
+        return (OBJECT, value) if is_unchanging(value) else pattern_of_items(type(value), None, value, depth)
     if type(value) is dict:
         names = list(value)
         are_plain = all([is_same(name, name) for name in names])
-        return pattern_of_items(value.values(), names, depth, dict) if are_plain else None
+        return pattern_of_items(dict, names, value.values(), depth) if are_plain else None
     if is_same(value, value):
         return EQUAL, value
     if isinstance(value, FIXED):
@@ -297,20 +283,18 @@ def pattern_by_identity(value):
         return OBJECT, value
 
 
-def pattern_of_items(items, names, depth, kind=None):
+def pattern_of_items(kind, names, items, depth):
     """Return the pattern of a container with such items, and names where it is a dict; None as `pattern_of`."""
     marks = []
     for item in items:
-        mark = (
-            None if isinstance(item, ContextCore) else pattern_of(item, depth + 1)
-        )  # no pattern keeps a context alive
+        mark = pattern_of(item, depth + 1)
         if mark is None:
             return None
         marks.append(mark)
-    return NESTED, (type(items) if kind is None else kind, names, marks)
+    return NESTED, (kind, names, marks)
 
 
-def marks_of(context, parameters, arguments, given, params):
+def marks_of(parameters, arguments, given, params):
     """By what the arguments of a call are known again; None if only a look at all of them tells.
 
     Those that were `given` by position come first, as (kind, known, name); `params` are those whose number each launch
@@ -323,26 +307,24 @@ def marks_of(context, parameters, arguments, given, params):
             continue  # there are none
         if kind == inspect.Parameter.VAR_POSITIONAL:
             for item in value:
-                mark = mark_of(context, item)
+                mark = mark_of(item)
                 if mark is None:
                     return None
                 values.append((*mark, name))
             continue
         is_param = name in params
-        mark = (NUMBER, type(value)) if is_param else mark_of(context, value)
+        mark = (NUMBER, type(value)) if is_param else mark_of(value)
         if mark is None:
             return None
         if position < given and kind != inspect.Parameter.KEYWORD_ONLY:
             values.append((*mark, name))
         elif is_param:
             numbers[name] = value
-        elif mark[0] in (SEVERAL, NESTED):  # a default that may change in place
+        elif mark[0] == NESTED:  # a default that may change in place
             return None
     return values, numbers
 
 
-def mark_of(context, value):
-    """Return the pattern of an argument, which may be the context; none of a method, whose object would stay alive."""
-    if value is context:
-        return CONTEXT, None
+def mark_of(value):
+    """Return the pattern of an argument; none of a method, whose object would stay alive."""
     return None if type(value) is METHODS else pattern_of(value)

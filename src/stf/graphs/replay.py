@@ -19,12 +19,12 @@ from stf._support import arguments
 from stf.errors import CaptureError, ContextClosedError, GraphClosedError, OutOfMemoryError, TaskStateError
 from stf.graphs import recording_diff, returned_data
 from stf.graphs.call_pattern import (
-    OBJECT,
     CallEntry,
     CallPattern,
     Path,
     ReplayCore,
     marks_of,
+    pattern_by_identity,
     pattern_of,
 )
 from stf.graphs.call_signature import (
@@ -246,7 +246,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         result = entry.result
         is_watched = graph._plan_times is not None and graph._plan_times.is_watched
         if given is not None and not config.validate and not is_watched:
-            self._remember(context, entry, bound.arguments, given)
+            self._remember(entry, bound.arguments, given)
         held = returned_data.hold(graph, result)
         others = returned_data.in_use(result, entry.first_data)
         try:
@@ -291,19 +291,19 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         if key != self._last_key:
             self._last_key, self._before = key, self._last_key
 
-    def _remember(self, context: Any, entry: CallEntry, arguments: dict[str, Any], given: int) -> None:
+    def _remember(self, entry: CallEntry, arguments: dict[str, Any], given: int) -> None:
         """Know calls that are like this one again: `given` arguments by position, and the defaults of others."""
-        marks = marks_of(context, self._signature.parameters, arguments, given, params_of(entry.key))
+        marks = marks_of(self._signature.parameters, arguments, given, params_of(entry.key))
         if marks is None:
             return
         cells = []
         for variable in self._variables(arguments):
             content = variable.content
-            mark = pattern_of(content) if self._is_compared(variable, content) else (OBJECT, content)
+            mark = (pattern_of if self._is_compared(variable, content) else pattern_by_identity)(content)
             if mark is None:
                 return
             cells.append((variable.cell, mark))
-        like = CallPattern(entry, context, *marks, cells)
+        like = CallPattern(entry, marks, cells)
         with self._lock:
             if self._entries.get(entry.key) is entry:
                 self._patterns = [like, *self._patterns[: KEPT - 1]]
