@@ -101,7 +101,7 @@ def test_pieces_keep_that_order(share):
                 program = part.program
                 hosts = {node for node in range(program.count) if rng.random() < share}
                 awaited = sorted(rng.sample(range(program.count), min(2, program.count))) if seed % 3 else None
-                outline, graphs, place_of = cut(part, [[] for _ in range(program.count)], hosts, 1, awaited)
+                outline, pieces, place_of = cut(part, [[] for _ in range(program.count)], hosts, 1, awaited)
                 numbers = {id(program.work_of(node)[0]): node for node in range(program.count) if program.work_of(node)}
                 done, edges = [], []
                 for number in range(outline.count):
@@ -114,7 +114,7 @@ def test_pieces_keep_that_order(share):
                     asked = up_to(outline.edges(), {place_of[node] for node in awaited})
                     assert {node for node in place_of if place_of[node] in asked} == needed, seed
                     apart += len(needed) < program.count
-                cuts, joined = cuts + (graphs > 1), joined + max(map(len, done), default=0)
+                cuts, joined = cuts + (len(pieces) > 1), joined + max(map(len, done), default=0)
             graph.close()
     assert cuts > 50 and joined > 500 and apart > 30
 

@@ -13,7 +13,7 @@ What somebody waits for is apart from the rest, too: a piece is before that, beh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from stf._port.programs import Program
@@ -76,13 +76,10 @@ class Awaited:
         routines = self.program.routines()
         nodes = sorted({node for brought in self.brought for node in brought})
         self.program, _, place_of = cut(recording, routines, _of_hosts(routines, where, memory), where, nodes)
-        self._map(place_of)
+        self.note(place_of)
 
-    def note(self, events: Any) -> None:
-        """Have the events of all nodes in place of those."""
-        self._map(events)
-
-    def _map(self, found: Any) -> None:
+    def note(self, found: Any) -> None:
+        """Have what was found for all nodes, such as their events, in place of those."""
         self.brought = [[found[node] for node in nodes] for nodes in self.brought]
         self.read = [[found[node] for node in nodes] for nodes in self.read]
 
@@ -94,14 +91,14 @@ def in_pieces(recording: Any, where: int, memory: int, call_site: str) -> Progra
     hosts = _of_hosts(routines, where, memory)
     if not hosts or len(hosts) == program.count:
         return None
-    outline, graphs, _ = cut(recording, routines, hosts, where)
-    if not graphs:
+    outline, pieces, _ = cut(recording, routines, hosts, where)
+    if not pieces:
         return None
     log_once(
         recording.description,
         call_site,
         "is, in pieces, %s of the device's and %s of the host",
-        f"{graphs} graph{'s' if graphs > 1 else ''}",
+        f"{len(pieces)} graph{'s' if len(pieces) > 1 else ''}",
         f"{len(hosts)} step{'s' if len(hosts) > 1 else ''}",
     )
     return outline
@@ -124,47 +121,51 @@ def _of_hosts(routines: list[Any], where: int, memory: int) -> set[int]:
     return {
         node
         for node, parts in enumerate(routines)
-        if parts is None or any(_is_the_hosts(part, where, memory) for part in parts)
+        if parts is None
+        or any(part.refusal(where, memory, False, frozenset(part.flags())) is not None for part in parts)
     }
 
 
 def cut(
     recording: Any, routines: list[Any], hosts: set[int], where: int, awaited: list[int] | None = None
-) -> tuple[Program, int, dict[int, int]]:
+) -> tuple[Program, list[Any], dict[int, int]]:
     """Return a program of the pieces of a recording and its nodes `hosts`; what is up to the nodes `awaited` is apart.
 
-    Also how many pieces are graphs, for `where`, and where in that program each node is. `routines` are the nested
+    Also the pieces, which are graphs for `where`, and where in that program each node is. `routines` are the nested
     programs of each node.
     """
-    program: Program = recording.program
     read = {flag for node in hosts for part in routines[node] or () for flag in part.flags()}
-    before, after = _host_steps(program, hosts)
-    sides = _sides(program, awaited)
-    groups: dict[tuple[int, int, int], list[int]] = {}
-    for node in range(program.count):
-        step = (2 * before[node] + 1, node) if node in hosts else (2 * before[node], after[node])
-        groups.setdefault((*step, sides[node]), []).append(node)
-    outline, graphs = program.sharing(True), 0
+
+    def piece_of(nodes: list[int], program: Program) -> Piece:
+        return Piece(recording, program, [part for node in nodes for part in routines[node] or ()], read)
+
+    program: Program = recording.program
+    return put_together(program, _groups(program, hosts, awaited), where, 2, piece_of)
+
+
+def put_together(
+    program: Program,
+    groups: Iterable[list[int]],
+    where: int,
+    least: int,
+    make: Callable[[list[int], Program], Any],
+) -> tuple[Program, list[Any], dict[int, int]]:
+    """Return a program in which pieces take the place of groups of at least so many nodes.
+
+    Also these pieces, which `make` makes of nodes and a program of them, and where in that program each node is.
+    """
+    outline, pieces = program.sharing(True), []
     place_of: dict[int, int] = {}
-    for key in sorted(groups):
-        nodes = groups[key]
-        if len(nodes) > 1:
-            parts = [part for node in nodes for part in routines[node] or ()]
-            piece = Piece(recording, _part_of(program, nodes), parts, read)
-            put_piece(outline, program, nodes, piece, where, place_of)
-            graphs += 1
+    for nodes in groups:
+        if len(nodes) >= least:
+            pieces.append(make(nodes, _part_of(program, nodes)))
+            operation = (RUN, pieces[-1], None, None, None)
+            number = outline.take(program, (where, operation), _needs_of(program, nodes, place_of))
+            place_of.update(dict.fromkeys(nodes, number))
         else:
-            place_of[nodes[0]] = outline.take(program, nodes[0], _needs_of(program, nodes, place_of))
-    return outline, graphs, place_of
-
-
-def put_piece(
-    outline: Program, program: Program, nodes: list[int], piece: Any, where: int, place_of: dict[int, int]
-) -> None:
-    """Put a piece in the place of some nodes of a program; `place_of` is where in the outline each node is."""
-    needs = _needs_of(program, nodes, place_of)
-    number = outline.take(program, (where, (RUN, piece, None, None, None)), needs)
-    place_of.update(dict.fromkeys(nodes, number))
+            for node in nodes:
+                place_of[node] = outline.take(program, node, _needs_of(program, [node], place_of))
+    return outline, pieces, place_of
 
 
 def _needs_of(program: Program, nodes: list[int], place_of: dict[int, int]) -> set[int]:
@@ -174,29 +175,26 @@ def _needs_of(program: Program, nodes: list[int], place_of: dict[int, int]) -> s
 
 
 def loops_in(
-    recording: Any, hosts: set[int], where: int, least: int, make: Callable[[Program], Any]
+    recording: Any, hosts: set[int], where: int, least: int, make: Callable[[list[int], Program], Any]
 ) -> tuple[Program, list[Any]]:
     """Return a program in which pieces take the place of runs of at least so many nodes, and these pieces.
 
-    `hosts` are the nodes that no piece can have; `make` makes a piece of a program.
+    `hosts` are the nodes that no piece can have; `make` is as in `put_together`.
     """
     program: Program = recording.program
+    runs = [nodes for group in _groups(program, hosts, None) for nodes in _joined_by_edges(program, group)]
+    return put_together(program, runs, where, least, make)[:2]
+
+
+def _groups(program: Program, hosts: set[int], awaited: list[int] | None) -> list[list[int]]:
+    """Return the nodes that are between the same steps of the host, on one side of those awaited, in order."""
     before, after = _host_steps(program, hosts)
-    groups: dict[tuple[int, int], list[int]] = {}
+    sides = _sides(program, awaited)
+    groups: dict[tuple[int, int, int], list[int]] = {}
     for node in range(program.count):
         step = (2 * before[node] + 1, node) if node in hosts else (2 * before[node], after[node])
-        groups.setdefault(step, []).append(node)
-    outline, pieces = program.sharing(True), []
-    place_of: dict[int, int] = {}
-    for key in sorted(groups):
-        for nodes in _joined_by_edges(program, groups[key]):
-            if len(nodes) >= least:
-                pieces.append(make(_part_of(program, nodes)))
-                put_piece(outline, program, nodes, pieces[-1], where, place_of)
-                continue
-            for node in nodes:
-                place_of[node] = outline.take(program, node, _needs_of(program, [node], place_of))
-    return outline, pieces
+        groups.setdefault((*step, sides[node]), []).append(node)
+    return [groups[key] for key in sorted(groups)]
 
 
 def _joined_by_edges(program: Program, nodes: list[int]) -> list[list[int]]:
@@ -227,11 +225,6 @@ def _sides(program: Program, awaited: list[int] | None) -> list[int]:
         if sides[node] and any(sides[need] != 1 for need in program.needs_of(node)):
             sides[node] = 2
     return sides
-
-
-def _is_the_hosts(part: Any, where: int, memory: int) -> bool:
-    """Return whether the host drives what is nested."""
-    return part.refusal(where, memory, False, frozenset(part.flags())) is not None
 
 
 def _host_steps(program: Program, hosts: set[int]) -> tuple[list[int], list[int]]:
