@@ -18,7 +18,7 @@ from __future__ import annotations
 import collections
 import threading
 
-from stf._engine.failures import Cancellation, Failure
+from stf._engine.failures import Cancellation
 
 MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time
 
@@ -79,7 +79,28 @@ class GraphCalls:
             self.end_first()
 
 
-class Call:
+class LaunchPart:
+    """What one launch has the host, or another process, do."""
+
+    def __init__(self, launch):
+        self.launch = launch
+
+    def group(self):
+        """Return what fails with it."""
+        return self.launch
+
+    def surroundings(self):
+        """Return the context variables of who launched it; None if there are none."""
+        launch: Launch = self.launch
+        return launch.variables
+
+    def needs(self):
+        """Return the outcomes that it is skipped for, where one of them turns out bad."""
+        launch: Launch = self.launch
+        return launch.inputs or ()
+
+
+class Call(LaunchPart):
     """A recorded body, to be called in one launch: with those `values`, or with what `binding` makes of them."""
 
     def __init__(self, launch, body, values, binding=None):
@@ -98,29 +119,18 @@ class Call:
         """Return what another process calls to run it: see `QueuedBody.travels`."""
         if not isinstance(self.body, QueuedBody):
             return None
-        body: QueuedBody = self.body
-        self.body = body.again(
-            self.values if self.binding is None else self.binding(self.values), self.launch.rebinding
-        )
+        self.body = self.again()
         return self.body.travels()
 
-    def surroundings(self):
-        """Return the context variables of who launched it; None if there are none."""
-        launch: Launch = self.launch
-        return launch.variables
-
-    def needs(self):
-        """Return the outcomes that it is skipped for, where one of them turns out bad."""
-        launch: Launch = self.launch
-        return launch.inputs or ()
+    def again(self):
+        """Return the body with the values and the data of the launch."""
+        body: QueuedBody = self.body
+        values = self.values if self.binding is None else self.binding(self.values)
+        return body.again(values, self.launch.rebinding)
 
     def result(self):
         """Return what has failed if it has: itself, as its launch has the outcome."""
         return self
-
-    def group(self):
-        """Return what fails with it."""
-        return self.launch
 
     def set_out(self):
         """Say that it is on its way; return whether its times are wanted."""
@@ -129,10 +139,7 @@ class Call:
     def arrive(self, error, failure):
         """Say how it went elsewhere."""
         launch: Launch = self.launch
-        if error is not None:
-            failure = Failure.of(launch.task if self.body is None else self.body.task, error)
-            launch.engine.failures.append(failure)
-        launch.note(failure)
+        failure = launch.note(failure) if error is None else launch.fail(error, self.body.task)
         launch.engine.ran += 1
         return failure
 
@@ -144,20 +151,16 @@ class Call:
         launch: Launch = self.launch
         try:
             if isinstance(self.body, QueuedBody):
-                body: QueuedBody = self.body
-                values = self.values if self.binding is None else self.binding(self.values)
-                launch.attempt(body.again(values, launch.rebinding))
+                launch.attempt(self.again())
             elif launch.failed() is None:
                 self.body()
         except BaseException as error:
-            failure = Failure.of(launch.task, error)
-            launch.note(failure)
-            launch.engine.failures.append(failure)
+            launch.fail(error)
         finally:
             launch.engine.ran += 1
 
 
-class LoopCall:
+class LoopCall(LaunchPart):
     """A loop of compiled bodies, to be run in one launch: `run` returns the body that failed with its values, or None.
 
     That body is called once more, for its error.
@@ -176,9 +179,7 @@ class LoopCall:
             elif launch.failed() is None:
                 self.note(self.run(launch.variables))
         except BaseException as error:
-            failure = Failure.of(launch.task, error)
-            launch.note(failure)
-            launch.engine.failures.append(failure)
+            launch.fail(error)
         finally:
             host_waits.running_bodies -= 1
             launch.engine.ran += 1
@@ -202,7 +203,7 @@ class LoopCall:
         launch.note(failure)
 
 
-class CarriedLaunch:
+class CarriedLaunch(LaunchPart):
     """A launch of a recording that other processes keep, with its `bodies`: see `parcels`."""
 
     def __init__(self, launch, bodies, values):
@@ -218,20 +219,6 @@ class CarriedLaunch:
         """Return what says how its copies went."""
         return LaunchCopy(self.launch)
 
-    def surroundings(self):
-        """Return the context variables of who launched it; None if there are none."""
-        launch: Launch = self.launch
-        return launch.variables
-
-    def needs(self):
-        """Return the outcomes that its bodies are skipped for, where one of them turns out bad."""
-        launch: Launch = self.launch
-        return launch.inputs or ()
-
-    def group(self):
-        """Return what fails with its bodies."""
-        return self.launch
-
     def set_out(self):
         """Say that its bodies are on their way."""
         launch: Launch = self.launch
@@ -244,34 +231,23 @@ class CarriedLaunch:
         launch.engine.ran += count
 
 
-class LaunchCopy:
+class LaunchCopy(LaunchPart):
     """A recorded copy between processes, in one launch: if its content gets lost, that fails; see `RemoteCopy`."""
-
-    def __init__(self, launch):
-        self.launch = launch
 
     def __call__(self):
         """It is not called off."""
-
-    def group(self):
-        """Return what fails with it."""
-        return self.launch
 
     def arrive(self, error, failure):
         """Say how it went."""
         launch: Launch = self.launch
         if error is not None and launch.failed() is None:
-            failure = Failure.of(launch.task, error)
-            launch.engine.failures.append(failure)
+            launch.fail(error)
         launch.note(failure)
         return launch.failed()
 
 
-class Last:
+class Last(LaunchPart):
     """A call after the last body of a launch."""
-
-    def __init__(self, launch):
-        self.launch = launch
 
     def ends(self):
         """Return what is over when it is called."""

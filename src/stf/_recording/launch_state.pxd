@@ -19,6 +19,7 @@ cdef class Launch:
     cpdef object failed(self)
     cpdef object attempt(self, QueuedBody body)
     cpdef object note(self, object failure)
+    cpdef object fail(self, object error, TaskCore task=*)
     cpdef int one_done(self) except -1
     cdef Replica now(self, Replica replica)
 

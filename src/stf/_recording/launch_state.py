@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import cython
 
+from stf._engine.failures import Failure
+
 
 @cython.freelist(8)
 @cython.final
@@ -37,6 +39,12 @@ class Launch:
         if failure is not None and self.failure is None:
             self.failure = failure
         return failure
+
+    def fail(self, error, task=None):
+        """Let the engine tell of an error of the launch, or of one of its tasks; return that failure."""
+        failure = Failure.of(task or self.task, error)
+        self.engine.failures.append(failure)
+        return self.note(failure)
 
     def one_done(self):
         """Count one of those that call bodies, which has called all; after the last, say how the launch went."""
