@@ -13,6 +13,7 @@ from stf._recording import persistent
 from stf._recording.device_graphs import DriverGraph
 from stf._recording.recordings import Recording, Routine, joined_uses
 from stf.errors import CaptureError
+from stf.interop.memory import numpy_view
 
 UNROLLED = 1024  # nodes of a repetition that stand one after the other in a graph; more are a loop
 NO_LIMIT = (1 << 63) - 1
@@ -20,35 +21,24 @@ FIRST = 2  # rounds that are played before the others are a loop of compiled bod
 ALWAYS = (0, 0, 0, 1)  # a decision that needs no flag and no counter
 
 
-class Flag:
-    """The truth of a condition, as a device and the host find it: data of one byte.
-
-    `read` says on the host what was computed.
-    """
-
-    def __init__(self, data: Any, read: Any) -> None:
-        self.data = data
-        self.read = read
-
-    def holds(self) -> bool:
-        """Return what was computed, once it is on the host."""
-        return bool(self.read(self.data))
-
-    def address_at(self, memory: int) -> int:
-        """Return where it is at a data place, where a recording has reserved it."""
-        return address_of(self.data, memory)
+def replica_at(data: Any, memory: int) -> Any:
+    """Return the replica of data at a data place, where a recording has reserved it."""
+    return next(replica for replica in data.version.replicas if replica.place == memory)
 
 
 def address_of(data: Any, memory: int) -> int:
     """Return where data are at a data place."""
-    return next(int(replica.address) for replica in data.version.replicas if replica.place == memory)
+    return int(replica_at(data, memory).address)
 
 
 class Several(Routine):
-    """Recordings that are launched together, as one task."""
+    """Recordings that are launched together, as one task.
+
+    `flag` is the data, of one byte, that says what a condition is; None if there is none.
+    """
 
     description = "a routine"
-    flag: Flag | None = None
+    flag: Any = None
 
     def __init__(self, parts: list[Any], may_not_run: tuple[Any, ...] = ()) -> None:
         super().__init__(parts[0].engine, parts, False)
@@ -80,7 +70,7 @@ class Several(Routine):
 
     def flags(self) -> list[Any]:
         """Return the data that decisions in it look at: those of the host, if that decides, and else nobody does."""
-        return [*([] if self.flag is None else [self.flag.data]), *super().flags()]
+        return [*([] if self.flag is None else [self.flag]), *super().flags()]
 
 
 class Repeat(Several):
@@ -152,7 +142,7 @@ class While(Several):
         self,
         condition: Recording | None,
         body: Recording,
-        flag: Flag,
+        flag: Any,
         limit: int | None,
         report_count: Any,
         start: Recording | None,
@@ -162,7 +152,7 @@ class While(Several):
         super().__init__(parts, (body,) if condition is not None or limit == 0 else ())
         self.condition = condition
         self.body = body
-        self.flag: Flag = flag
+        self.flag = flag
         self.limit = limit
         self.report_count = report_count
         self.start = start
@@ -206,7 +196,7 @@ class While(Several):
 
     def rounds(self) -> tuple[int, int]:
         """Return how often the steps of a loop are run at most, and where the byte is that must be true to go on."""
-        return NO_LIMIT if self.limit is None else self.limit, self.flag.address_at(0)
+        return NO_LIMIT if self.limit is None else self.limit, address_of(self.flag, 0)
 
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
@@ -226,7 +216,7 @@ class While(Several):
             self.condition.put(frame)
         memory = memory_of(frame)
         limit = NO_LIMIT if self.limit is None else self.limit
-        decision = (self.flag.address_at(memory), address_of(self.counter, memory), limit, 1)
+        decision = (address_of(self.flag, memory), address_of(self.counter, memory), limit, 1)
         parts = [self.body] if self.condition is None else [self.body, self.condition]
         self.report_count(None)
         put_loop(frame, decision, parts, self.condition is None)
@@ -241,11 +231,11 @@ class Branch(Several):
 
     description = "if_"
 
-    def __init__(self, condition: Recording, body: Recording, flag: Flag, wanted: bool) -> None:
+    def __init__(self, condition: Recording, body: Recording, flag: Any, wanted: bool) -> None:
         super().__init__([condition, body], (body,))
         self.condition = condition
         self.body = body
-        self.flag: Flag = flag
+        self.flag = flag
         self.wanted = wanted
 
     def run(self, frame: Any) -> None:
@@ -262,7 +252,7 @@ class Branch(Several):
         self.condition.put(frame)
         port = frame.port
         condition = port.captures.condition(frame.slot, False)
-        port.captures.decide(frame.slot, condition, (self.flag.address_at(memory_of(frame)), 0, 0, int(self.wanted)))
+        port.captures.decide(frame.slot, condition, (address_of(self.flag, memory_of(frame)), 0, 0, int(self.wanted)))
         port.captures.play_if(frame.slot, condition, lambda port: frame.play_on(port, [self.body]).slot)
 
 
@@ -287,10 +277,10 @@ def put_loop(frame: Any, decision: tuple[int, int, int, int], parts: list[Any], 
     port.captures.play_if(slot, condition, play)
 
 
-def is_decided(frame: Any, flag: Flag, wanted: bool) -> bool:
+def is_decided(frame: Any, flag: Any, wanted: bool) -> bool:
     """Wait until the condition is there; return whether it holds as it is wanted to, and nothing has failed."""
     thread_turns.await_bodies(frame.engine, frame.wait)
-    return frame.launch.failed() is None and flag.holds() == wanted
+    return frame.launch.failed() is None and bool(numpy_view(replica_at(flag, 0), False)) == wanted
 
 
 def memory_of(frame: Any) -> int:

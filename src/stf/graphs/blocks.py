@@ -12,7 +12,7 @@ import numpy as np
 from stf._engine import claims
 from stf._engine.access import DataHandle
 from stf._port.late_values import Asked
-from stf._recording.control_flow import Branch, Flag, Repeat, While
+from stf._recording.control_flow import Branch, Repeat, While
 from stf._support.arguments import is_integer
 from stf.data.assigning import assign
 from stf.data.creation import logical_data_empty
@@ -218,16 +218,6 @@ class Tested(Block):
         if not self._context.engine.root.captured:
             prefetch(self._context, self._flag, DataPlace("host"))
 
-    def _as_flag(self) -> Flag:
-        return Flag(self._flag.core, holds)
-
-
-def holds(core: Any) -> bool:
-    """Read a flag, which is on the host now."""
-    from stf.data.logical_data import view_for_host
-
-    return bool(view_for_host(next(replica for replica in core.version.replicas if replica.place == 0), None))
-
 
 class Loop(Tested):
     """What ``with ctx.while_loop(condition) as loop:`` records."""
@@ -289,7 +279,7 @@ class Loop(Tested):
             self._forget()
             raise TaskStateError("a while_loop without condition calls loop.continue_while(condition) in its body")
         body = self._close_body()
-        flag, start, counter = self._as_flag(), self._start, self._count_core
+        flag, start, counter = self._flag.core, self._start, self._count_core
         self._finish(While(self._test, body, flag, self._limit, self._count, start, counter), "while_loop")
 
     def _count(self, iterations: int | None) -> None:
@@ -312,7 +302,7 @@ class BranchBlock(Tested):
 
     def _end(self) -> None:
         body = self._close_body()
-        self._finish(Branch(self._test, body, self._as_flag(), True), "if_")
+        self._finish(Branch(self._test, body, self._flag.core, True), "if_")
         self._is_over = True
 
     def else_(self) -> ElseBlock:
@@ -355,4 +345,4 @@ class ElseBlock(Tested):
 
     def _end(self) -> None:
         body = self._close_body()
-        self._finish(Branch(self._test, body, self._as_flag(), False), "else_")
+        self._finish(Branch(self._test, body, self._flag.core, False), "else_")
