@@ -27,7 +27,7 @@ import numpy as np
 from stf._port import native
 from stf._port.native import NotNativeError
 from stf._recording.persistent import of_real
-from stf._recording.schedules import check, spread, with_waits
+from stf._recording.schedules import StepList, check, spread, with_waits
 from stf._recording.variants import Arguments, PlayThisTime
 from stf.errors import DriverError
 
@@ -56,37 +56,27 @@ class Work(NamedTuple):
     accesses: list[tuple[int, bool]]
 
 
-class DeviceSteps:
+class DeviceSteps(StepList):
     """The steps of a recording, for `schedules` and for a loop on the device at an execution place."""
 
     def __init__(self, place: int, memory: int, pieces: int, name: str = "") -> None:
+        super().__init__()
         self.place, self.memory, self.pieces, self.name = place, memory, pieces, name
         self.bodies: dict[int, Any] = {}  # by the addresses of their kernels
-        self.needs: list[list[int]] = []
-        self.costs: list[float] = []
-        self.accesses: list[Sequence[tuple[int, bool]]] = []
         self.steps: list[tuple[Any, int, int, int, int]] = []  # what it does; of its arguments and blocks, where
         self.table = bytearray()
         self.threads = THREADS
         self.words = Words()
         self.waiting: set[int] = set()  # threads of the kernels whose threads wait for each other
 
-    def add(self, program: Any, before: list[int]) -> list[int]:
-        """Add the nodes of a program after some steps; return the steps after which it is done."""
-        ends: list[list[int]] = []
-        followed = set()
-        for number in range(program.count):
-            place, operations = program.content_of(number)
-            needs = program.needs_of(number)
-            followed.update(needs)
-            last = list(dict.fromkeys([end for need in needs for end in ends[need]])) if needs else before
-            for name, what in operations:
-                if place != self.place and name not in ("keep", "run"):
-                    raise NotNativeError(f"it has tasks at other places than that of its launch, {self.name}")
-                last = self.add_operation(name, what, last)
-            ends.append(last)
-        found = [end for number, node in enumerate(ends) if number not in followed for end in node]
-        return list(dict.fromkeys(found or before))
+    def add_node(self, program: Any, number: int, before: list[int]) -> list[int]:
+        """Add a node after some steps."""
+        place, operations = program.content_of(number)
+        for name, what in operations:
+            if place != self.place and name not in ("keep", "run"):
+                raise NotNativeError(f"it has tasks at other places than that of its launch, {self.name}")
+            before = self.add_operation(name, what, before)
+        return before
 
     def add_operation(self, name: str, what: Sequence[Any], before: list[int]) -> list[int]:
         """Add one operation of a node after some steps; return the steps after which it is done."""
@@ -172,25 +162,22 @@ class DeviceSteps:
         self.table += bytes(-len(self.table) % 8)
         count = min(work.blocks, self.pieces)
         if count * len(before) > FEW * FEW:
-            before = [self.add_step(before, (native.DEVICE_NOTHING, 0, 0, 0, 0), [])]
+            before = [self.add_own(before, (native.DEVICE_NOTHING, 0, 0, 0, 0), [])]
         edges = [work.blocks * i // count for i in range(count + 1)]
         size = -(-len(work.words) // 8)
         near = size if size <= native.NEAR_WORDS else 0
         accesses = work.accesses  # one object: the pieces write beside each other
         return [
-            self.add_step(before, (work.body, at, first, last, near), accesses)
+            self.add_own(before, (work.body, at, first, last, near), accesses)
             for first, last in itertools.pairwise(edges)
         ]
 
-    def add_step(self, needs: list[int], step: tuple[Any, int, int, int, int], accesses: Any) -> int:
+    def add_own(self, needs: list[int], step: tuple[Any, int, int, int, int], accesses: Any) -> int:
         """Add a step; return its number."""
         if len(self.needs) == MOST:
             raise NotNativeError(f"it has more than {MOST} steps")
-        self.needs.append(needs)
-        self.costs.append(max(step[3] - step[2], 0) * BLOCK_NS)
-        self.accesses.append(accesses)
         self.steps.append(step)
-        return len(self.needs) - 1
+        return self.add_step(needs, max(step[3] - step[2], 0) * BLOCK_NS, accesses)
 
 
 REASONS = {

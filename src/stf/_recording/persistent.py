@@ -21,14 +21,14 @@ import ctypes
 import itertools
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stf._port.native import NativeBody, NativeCall, NotNativeError, NotThisTimeError, copies
 from stf._recording import segments
 from stf._recording.graph_calls import LoopCall
 from stf._recording.playback import Binding
-from stf._recording.schedules import WAKE_NS, check, planned, with_waits
+from stf._recording.schedules import WAKE_NS, StepList, check, planned, with_waits
 
 log = logging.getLogger("stf")
 MOST_REASONS = 8  # that are looked for
@@ -60,15 +60,13 @@ class Varying(NamedTuple):
     slots: list[int]
 
 
-class Steps:
+class Steps(StepList):
     """The steps of a recording, for `planned` and for a loop."""
 
     def __init__(self, workers: int, addresses: dict[Any, int] | None = None) -> None:
+        super().__init__()
         self.workers = workers
         self.addresses = {} if addresses is None else addresses
-        self.needs: list[list[int]] = []
-        self.costs: list[float] = []
-        self.accesses: list[Sequence[tuple[int, bool]]] = []
         self.bodies: list[tuple[Any, int]] = []  # function and first slot
         self.table: list[int] = []
         self.parts: list[Part] = []
@@ -76,25 +74,15 @@ class Steps:
         self.moves: list[tuple[int, Any, int]] = []  # slots with addresses in the memory of replicas, and where that is
         self.reasons: list[str] = []
 
-    def add(self, program: Any, before: list[int], binding: Any) -> list[int]:
-        """Add the nodes of a program after some steps; return the steps after which it is done."""
-        ends: list[list[int]] = []
-        followed = set()
-        for number in range(program.count):
-            operations: Any = program.content_of(number)[1]
-            needs = program.needs_of(number)
-            followed.update(needs)
-            last = list(dict.fromkeys([end for need in needs for end in ends[need]])) if needs else before
-            for operation in operations:
-                try:
-                    last = self.add_operation(operation[0], operation[1], last, binding)
-                except NotNativeError as error:
-                    self.refuse(operation, str(error))
-            ends.append(last)
-            if len(self.reasons) >= MOST_REASONS:
-                break
-        found = [end for number, node in enumerate(ends) if number not in followed for end in node]
-        return list(dict.fromkeys(found or before))
+    def add_node(self, program: Any, number: int, before: list[int], binding: Any) -> list[int]:
+        """Add a node after some steps, unless there are many reasons already why there is no loop."""
+        operations: Any = program.content_of(number)[1] if len(self.reasons) < MOST_REASONS else ()
+        for operation in operations:
+            try:
+                before = self.add_operation(operation[0], operation[1], before, binding)
+            except NotNativeError as error:
+                self.refuse(operation, str(error))
+        return before
 
     def refuse(self, operation: Any, reason: str) -> None:
         """Note why a node has no native body."""
@@ -110,15 +98,17 @@ class Steps:
             target, source = of_real(what[0]), of_real(what[1])
             accesses = [(id(target), True), (id(source), False)]
             native = copies(target, source, (self.address_of(target), self.address_of(source)), COPY_NS)
-            return self.add_body(native, None, binding, accesses, before, (target, source))
+            return self.add_body(native, None, binding, accesses, before, {0: target, 1: source})
         if name == "call":
             body = what[0]
             if not hasattr(body, "native"):
                 raise NotNativeError("it calls Python on the host")
             native = body.native(self.workers)
-            must_have_slots(body.varying()[0], native)
-            accesses = [(id(of_real(source[1])), bool(source[2])) for source in body.varying()[1]]
-            return self.add_body(native, body, binding, accesses, before)
+            arguments, sources = body.varying()
+            must_have_slots(arguments, native)
+            accesses = [(id(of_real(source[1])), bool(source[2])) for source in sources]
+            replicas = {source[0]: of_real(source[1]) for source in sources}
+            return self.add_body(native, body, binding, accesses, before, replicas)
         if name == "run":
             return self.add_nested(what, before, binding)
         raise NotNativeError(f"it has what is for a GPU ({name})")
@@ -147,9 +137,9 @@ class Steps:
         binding: Any,
         accesses: Sequence[tuple[int, bool]],
         before: list[int],
-        replicas: Sequence[Any] = (),
+        replicas: Mapping[int, Any],
     ) -> list[int]:
-        """Add the steps of a body; `replicas` are the memory of a copy."""
+        """Add the steps of a body; `replicas` are its memory, by argument."""
         part = Part(body, binding, native.learn, [])
         self.parts.append(part)
         for stage in native.stages:
@@ -158,25 +148,13 @@ class Steps:
                 slot = len(self.table)
                 self.table += call.slots
                 part.calls.append((slot, call))
-                for address in call.addresses if replicas else ():
-                    self.note_move(slot + address.slot, replicas[address.argument])
-                found.append(self.add_step(before, native.cost_ns, accesses, (call.body, slot), len(self.parts) - 1))
+                for address in call.addresses:
+                    if address.argument in replicas:
+                        replica = replicas[address.argument]
+                        self.moves.append((slot + address.slot, replica, self.address_of(replica)))
+                found.append(self.add_own(before, native.cost_ns, accesses, (call.body, slot), len(self.parts) - 1))
             before = self.joined(found)
-        if body is not None:
-            self.note_moves(part)
         return before
-
-    def note_moves(self, part: Part) -> None:
-        """Note which slots have addresses of the arrays of a body."""
-        replica_of = {source[0]: of_real(source[1]) for source in part.body.varying()[1]}
-        for slot, call in part.calls:
-            for address in call.addresses:
-                if address.argument in replica_of:
-                    self.note_move(slot + address.slot, replica_of[address.argument])
-
-    def note_move(self, slot: int, replica: Any) -> None:
-        """Note that a slot has an address in the memory of a replica."""
-        self.moves.append((slot, replica, self.address_of(replica)))
 
     def address_of(self, replica: Any) -> int:
         """Return where a replica was at the first launch: a recording that is closed keeps it there no longer."""
@@ -186,15 +164,13 @@ class Steps:
         """Return one step in place of several that are to be waited for."""
         if len(steps) <= 1:
             return steps
-        return [self.add_step(steps, 1.0, NOTHING, (None, 0), -1)]
+        return [self.add_own(steps, 1.0, NOTHING, (None, 0), -1)]
 
-    def add_step(self, needs: list[int], cost: float, accesses: Any, body: Any, owner: int) -> int:
-        self.needs.append(list(needs))
-        self.costs.append(cost)
-        self.accesses.append(accesses)
+    def add_own(self, needs: list[int], cost_ns: float, accesses: Any, body: Any, owner: int) -> int:
+        """Add a step of a part; return its number."""
         self.bodies.append(body)
         self.owners.append(owner)
-        return len(self.needs) - 1
+        return self.add_step(needs, cost_ns, accesses)
 
 
 class Plan:
@@ -230,10 +206,6 @@ class Plan:
             if part.learn is not None:
                 part.learn(time_ns)
         return float(sum(times))
-
-    def has_long_step(self) -> bool:
-        """Return whether a step takes so long that the body may be cut in more pieces."""
-        return max(self.steps.costs) > LONG_NS
 
     def words(self, values: Any) -> list[int]:
         """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
@@ -333,7 +305,8 @@ class Loops:
             took_ns = plan.learn()
             if plan.steps.workers > 1 and (plan.count > 1 or took_ns > 2 * WAKE_NS):
                 self.is_planned = True
-                better = self.made(thing, port, None if plan.has_long_step() else plan.steps)
+                has_long = max(plan.steps.costs) > LONG_NS  # a step, whose body may be cut in more pieces
+                better = self.made(thing, port, None if has_long else plan.steps)
                 if better is not None:
                     better.runs = MEASURED.stop
                     better.is_moved = plan.is_moved  # steps of Python have the data of the last launch
@@ -496,7 +469,7 @@ def outline_for(frame: Any, recording: Any) -> Any:
         hosts = hosts_in(recording.program, frame.port.max_workers())
         if recording.program.count - len(hosts) >= LEAST:
             found = segments.loops_in(
-                recording, hosts, frame.task.where, LEAST, lambda program: LoopPiece(recording, program)
+                recording, hosts, frame.task.where, LEAST, lambda _, program: LoopPiece(recording, program)
             )
         loops.outline = found[0] if found[1] else False
         loops.pieces = found[1]

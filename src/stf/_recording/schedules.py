@@ -29,6 +29,36 @@ class Step(NamedTuple):
     done: int
 
 
+class StepList:
+    """The steps of a recording: what each comes after, about how long it takes, in ns, and the memory that it uses."""
+
+    add_node: Any  # adds node `number` of a program after some steps; returns the steps after which it is done
+
+    def __init__(self) -> None:
+        self.needs: list[list[int]] = []
+        self.costs: list[float] = []
+        self.accesses: list[Sequence[tuple[int, bool]]] = []
+
+    def add(self, program: Any, before: list[int], *more: Any) -> list[int]:
+        """Add the nodes of a program after some steps; return the steps after which it is done."""
+        ends: list[list[int]] = []
+        followed: set[int] = set()
+        for number in range(program.count):
+            needs = program.needs_of(number)
+            followed.update(needs)
+            last = list(dict.fromkeys([end for need in needs for end in ends[need]])) if needs else before
+            ends.append(self.add_node(program, number, last, *more))
+        found = [end for number, node in enumerate(ends) if number not in followed for end in node]
+        return list(dict.fromkeys(found or before))
+
+    def add_step(self, needs: list[int], cost_ns: float, accesses: Sequence[tuple[int, bool]]) -> int:
+        """Add a step; return its number."""
+        self.needs.append(needs)
+        self.costs.append(cost_ns)
+        self.accesses.append(accesses)
+        return len(self.needs) - 1
+
+
 class ScheduleError(RuntimeError):
     """Raised for queues that would not do what a recording says: a fault of stf."""
 
