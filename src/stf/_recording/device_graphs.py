@@ -42,7 +42,6 @@ PLAY: cython.int = 1
 RETRY: cython.int = 2
 OTHERS = 4  # graphs that are kept of launches with other data
 LOOK_S = 0.1  # how often who waits for room looks whether its device is lost
-NO_GRAPHS = "its device has no graphs"
 
 
 class NothingToDo(CaptureError):
@@ -60,10 +59,8 @@ class DriverGraph:
 
     def __init__(self, runs_before):
         self.runs_left = runs_before
-        self.own = self.refusal = self.exported = None
         self.others = {}
         self.moves = True
-        self.is_reported = False
 
     @property
     def graph(self):
@@ -231,7 +228,7 @@ class DriverGraph:
         launch, place = frame.launch, frame.engine.place(frame.task.where)
         reason = thing.refusal(frame.task.where, place.memory, False, frozenset(thing.flags()), for_others)
         if not place.enqueues:
-            reason = NO_GRAPHS
+            reason = "its device has no graphs"
         if reason is not None:
             raise CaptureError(reason)
         moves: cython.bint = launch.rebinding is not None and not for_others

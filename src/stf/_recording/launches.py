@@ -81,7 +81,8 @@ def needs_of(routine, rebinding):
         return routine.needed
     recorded = not routine.engine.scope.runs_once
     uses = [
-        Needed(use, use.data if rebinding is None else rebinding.data_for(use.data), recorded) for use in routine.uses
+        Needed(use, use.data if rebinding is None else rebinding.data.get(use.data.id, use.data), recorded)
+        for use in routine.uses
     ]
     needs = Needs(uses, routine.calls())
     if rebinding is None and not any([use.conditional for use in routine.uses]):

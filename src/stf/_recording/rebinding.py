@@ -44,10 +44,6 @@ class Rebinding:
         self.cores: list[Any] = []  # of the data that are reserved
         self.replicas: dict[int, Any] = {}  # by the identity of those that were recorded
 
-    def data_for(self, core: Any) -> Any:
-        """Return the data that is used in place of one."""
-        return self.data.get(core.id, core)
-
     def replica_for(self, replica: Any) -> Any:
         """Return the replica that is used in place of one, at the same place; partial results stay what they are."""
         return self.replicas.get(id(replica), replica)

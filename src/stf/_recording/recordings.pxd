@@ -76,7 +76,6 @@ cdef class Recording(Routine):
     cdef readonly list held  # (data, replica) that it has reserved, and pinned
     cdef list temporaries  # replicas that only its program uses
     cdef readonly Outcome outcome  # of its launch, for handles of tasks without one; None if it comes again
-    cdef readonly Program outline  # the program in pieces; None as far as is known
-    cdef bint was_outlined  # whether that is known
+    cdef readonly object outline  # the program in pieces; False if it has none; None as far as is known
     cdef bint is_piecemeal(self, Frame frame) except -1
     cdef int run_awaited(self, Frame frame) except -1

@@ -317,8 +317,6 @@ class Use:
         self.mode = mode
         self.entries, self.finals = entries, finals
         self.had_content = had_content
-        self.version = self.neutral_op = None
-        self.conditional = self.unread = False  # it may stay as it is, and is `unread` if it is read for that alone
 
 
 def use_of(data: Data):
@@ -391,9 +389,6 @@ class Routine:
         self.uses = []
         self.after = EventSet()
         self.owners = 1
-        self.holders = self.holder = 0
-        self.closed = self.is_lent = self.is_shared = False
-        self.last = self.needed = self.graph = self.awaited = self.loops = None
         self.turn = make_lock(threading.RLock)
         self.spoilt, self.skips = [], []
 
@@ -518,10 +513,7 @@ class Recording(Routine):
         pays: cython.bint = scope.runs_once or self.program.has_captures()
         self.graph = DriverGraph(0 if pays else 1)
         self.is_shared = len(self.temporaries) > 0 and not scope.runs_once
-        self.outline = None
-        self.was_outlined = False
         self.loops = None if scope.runs_once else persistent.loops_by_default(engine)
-        self.loop_memory = None
         engine.coherency.recordings[id(self)] = self
 
     def tell_tasks(self, failure):
@@ -600,7 +592,7 @@ class Recording(Routine):
         engine, where = frame.engine, frame.task.where
         if engine.place(where).enqueues and not engine.root.captured:
             self.awaited.cut(self, where, engine.place(where).memory)
-            self.outline, self.was_outlined = self.awaited.program, True
+            self.outline = self.awaited.program
         self.awaited.note(frame.play(self.awaited.program).tolist())
         return 0
 
@@ -609,11 +601,11 @@ class Recording(Routine):
         engine, where = frame.engine, frame.task.where
         if engine.root.captured or not engine.place(where).enqueues:
             return False
-        if not self.was_outlined:
+        if self.outline is None:
             outline = segments.in_pieces(self, where, engine.place(where).memory, frame.task.call_site)
-            if not self.was_outlined:  # else another thread did so meanwhile
-                self.outline, self.was_outlined = outline, True
-        return self.outline is not None
+            if self.outline is None:  # else another thread did so meanwhile
+                self.outline = outline or False
+        return self.outline is not False
 
     def put(self, frame):
         if self.loops is None or not device_loops.launch_in(frame, self):
@@ -657,7 +649,7 @@ class Recording(Routine):
             replica.pins -= 1
             replica.left = False  # launches used it on their way
             engine.coherency.reorder(cython.cast(Data, item[0]).version)
-        if self.graph.is_captured() or self.program.has_captures() or self.outline is not None:
+        if self.graph.is_captured() or self.program.has_captures() or self.outline:
             outlive(engine, (self.program, self.graph, self.outline))
         if engine.closed is None:
             for item in self.temporaries:

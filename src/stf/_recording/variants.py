@@ -38,14 +38,12 @@ class Variant:
     """
 
     def __init__(self, launch, calls, life, moves):
-        self.graph = self.port = self.bound = None
         self.launch = launch
         self.patches = []
         self.by_replica = {} if moves else None
         self.calls = calls
         self.life = life
         self.values = UNKNOWN
-        self.is_ready = self.has_bodies = False
 
     def complete(self):
         """Note that all is captured."""

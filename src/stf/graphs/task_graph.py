@@ -273,7 +273,6 @@ class TaskGraph(Shown, GraphCore):
         self._closed = False
         self._plan_times: PlanTimes | None = None
         self._patience: float | None = None  # if others wait for its recording: how many seconds it waits for them
-        self._handed_out: HandedOut | None = None
         context._graphs[id(self)] = weakref.ref(self)
 
     def param(self, name: str, default: _T) -> _T:
