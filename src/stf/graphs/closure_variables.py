@@ -23,7 +23,7 @@ CHANGING = frozenset(  # methods of containers
 )
 
 
-KINDS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
+FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
 LARGEST = 64  # a container with more is no table of functions
 
 
@@ -60,7 +60,7 @@ def variables_of(functions: Iterable[tuple[str, Any]]) -> list[Variable]:
         known = bound_to(way, value)
         if isinstance(value, types.FunctionType):
             own = [*own_variables(way, value), *changeable_defaults(way, value)]
-            found += own if is_of_users(value.__code__) else []
+            found += own if is_of_users(value.__code__.co_filename) else []
             known += own
         else:
             found += known
@@ -109,7 +109,7 @@ def functions_in(value: Any, depth: int = 5) -> Iterator[Any]:
         yield from (inner for inner in (wrapped_by(value),) if inner is not None)
     elif isinstance(value, (list, tuple, dict, set, frozenset)):
         for item in items_of(value) if depth and len(value) <= LARGEST else ():
-            if isinstance(item, KINDS) or wrapped_by(item) is not None:
+            if isinstance(item, FUNCTIONS) or wrapped_by(item) is not None:
                 yield item
             elif isinstance(item, (list, tuple, dict, set, frozenset)):
                 yield from functions_in(item, depth - 1)
@@ -130,9 +130,9 @@ def wrapped_by(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def is_of_users(code: types.CodeType) -> bool:
-    """Return whether a function is none of a library's."""
-    return not code.co_filename.startswith((*libraries(), "<frozen"))
+def is_of_users(file: str) -> bool:
+    """Return whether a file, in which a function or a module is, is none of a library's."""
+    return not file.startswith((*libraries(), "<frozen"))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ import functools
 import sys
 import types
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 from stf._support.code_facts import facts_of
 from stf.graphs.closure_variables import is_of_users
@@ -19,21 +19,13 @@ from stf.graphs.names_read import OPAQUE, reads_of
 from stf.placement.asking import asking
 from stf.values.params import Param
 
-__all__ = ["Executed", "Ran"]
+__all__ = ["Executed"]
 
 MOST = 256  # calls of different functions, or with other objects
 
 
-class Ran(NamedTuple):
-    """A function that ran: its code and globals, and the objects of whose attributes it reads, by name."""
-
-    code: types.CodeType
-    globals: dict[str, Any]
-    objects: dict[str, Any]
-
-
 class Executed:
-    """A with-block that notes the functions of users that run in its thread."""
+    """A with-block that notes the functions of users that run in its thread; `submitted` are those of tasks."""
 
     def __init__(self) -> None:
         self._noted: dict[tuple[Any, ...], tuple[types.CodeType, dict[str, Any], dict[str, Any]]] = {}
@@ -54,17 +46,22 @@ class Executed:
         """Whether there was room for all."""
         return len(self._noted) < MOST
 
-    def functions(self) -> list[Ran]:
-        """Return what ran. An object that lived no longer than the call was made by it, and is left out."""
+    def functions(self) -> list[tuple[types.CodeType, dict[str, Any], dict[str, Any]]]:
+        """Return what ran: its code and globals, and the objects of whose attributes it reads, by name.
+
+        An object that lived no longer than the call was made by it, and is left out.
+        """
         found = []
         for code, around, references in self._noted.values():
             objects = {name: reference() for name, reference in references.items()}
-            found.append(Ran(code, around, {name: one for name, one in objects.items() if one is not None}))
+            found.append((code, around, {name: one for name, one in objects.items() if one is not None}))
         return found
 
     def _note(self, frame: types.FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or asking.depth or not is_of_users(code):  # a recording keeps the places that are chosen
+        if event != "call" or not is_of_users(code.co_filename):
+            return
+        if asking.depth:  # a recording keeps the places that are chosen
             return
         if str(frame.f_globals.get("__name__")).partition(".")[0] in OPAQUE:  # wherever that is installed
             return

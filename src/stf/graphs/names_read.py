@@ -37,7 +37,7 @@ from stf._engine.access import DataHandle
 from stf._support.code_facts import NOTHING, Step, facts_of
 from stf.graphs.call_pattern import MISSING, Path
 from stf.graphs.call_signature import key_of
-from stf.graphs.closure_variables import CHANGING, Variable, is_of_users, libraries, own_variables, wrapped_by
+from stf.graphs.closure_variables import CHANGING, FUNCTIONS, Variable, is_of_users, own_variables, wrapped_by
 from stf.tasks.functions import TaskFunction
 from stf.tasks.task import ContextCore
 from stf.values.containers import is_container
@@ -45,8 +45,8 @@ from stf.values.containers import is_container
 __all__ = ["Reached", "Read", "reads_of"]
 
 OPAQUE = frozenset(("numpy", "stf", "cupy", "numba", "jax", "jaxlib", "builtins"))  # libraries of values
-FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial, TaskFunction)
 NOW = ("now", "utcnow", "today")
+RANDOM = (("random", "Random"), ("numpy.random", "Generator"), ("numpy.random", "RandomState"))
 MOST = 256  # functions
 MOST_ITEMS = 64  # of a container
 
@@ -232,7 +232,7 @@ class Reached:
             is_call = "__wrapped__" not in getattr(fn, "__dict__", {})
             if inner is not None:
                 self._follow(way, inner, {"": fn} if is_call else {}, is_body, is_far)
-        elif is_of_users(fn.__code__) and (fn.__module__ or "").partition(".")[0] not in OPAQUE:
+        elif is_of_users(fn.__code__.co_filename) and (fn.__module__ or "").partition(".")[0] not in OPAQUE:
             if "" in roots:
                 roots = dict.fromkeys(fn.__code__.co_varnames[: min(fn.__code__.co_argcount, 1)], roots[""])
             mark = id(fn), id(next(iter(roots.values()), None))
@@ -279,10 +279,10 @@ class Reached:
                 is_ours = is_ours and is_of_user(value)
             elif not (has_attributes(value) or (isinstance(value, tuple) and hasattr(type(value), "_fields"))):
                 break
-            value = attribute_of(value, name)
+            value = Path(None, value, (name,)).read()
             count += 1
         attributes, rest = read.attributes[:count], read.attributes[count:]
-        for known in (value, functools.reduce(attribute_of, rest, value)):
+        for known in (value, Path(None, value, rest).read()):
             self._note_world(known, read, is_body)
         if not is_ours or isinstance(value, (types.ModuleType, ContextCore)):
             return
@@ -363,14 +363,6 @@ def has_attributes(value: Any) -> bool:
     return kind.__module__.partition(".")[0] not in OPAQUE and not hasattr(kind, "__dlpack__")
 
 
-def attribute_of(value: Any, name: str) -> Any:
-    """Return an attribute; `MISSING` if it cannot be read."""
-    try:
-        return getattr(value, name)
-    except Exception:
-        return MISSING
-
-
 def is_of_user(value: Any) -> bool:
     """Return whether a module, or a class, is none of a library's."""
     module = sys.modules.get(value.__module__) if isinstance(value, type) else value
@@ -380,13 +372,7 @@ def is_of_user(value: Any) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:
         return getattr(module, "__spec__", None) is None
-    return name.partition(".")[0] not in OPAQUE and is_file_of_user(file)
-
-
-@functools.lru_cache(maxsize=1024)
-def is_file_of_user(file: str) -> bool:
-    """Return whether a file is none of a library's."""
-    return not file.startswith(libraries())
+    return name.partition(".")[0] not in OPAQUE and is_of_users(file)
 
 
 def description_of_world(value: Any, read: Read) -> str | None:
@@ -400,8 +386,7 @@ def description_of_world(value: Any, read: Read) -> str | None:
     date = loaded("datetime", "date")
     if isinstance(owner, type) and date is not None and issubclass(owner, date):
         return f"the time ('{name}')" if getattr(value, "__name__", "") in NOW else None
-    kinds = loaded("random", "Random"), loaded("numpy.random", "RandomState"), loaded("numpy.random", "Generator")
-    if owner is not None and isinstance(owner, tuple(kind for kind in kinds if kind is not None)):
+    if owner is not None and isinstance(owner, random_kinds()):
         return f"random state ('{name}')"
     if value is open:
         return f"files ('{name}')"
@@ -410,6 +395,11 @@ def description_of_world(value: Any, read: Read) -> str | None:
     if read.is_called_plainly and value is not None and value is loaded("numpy.random", "default_rng"):
         return f"random state ('{name}')"
     return None
+
+
+def random_kinds() -> tuple[Any, ...]:
+    """Return the types of random state, of modules that somebody has loaded."""
+    return tuple([kind for name in RANDOM if (kind := loaded(*name)) is not None])
 
 
 def loaded(module: str, name: str) -> Any:

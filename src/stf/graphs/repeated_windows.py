@@ -250,7 +250,7 @@ class RepeatedWindows(Window):
             rebinding = Rebinding({old.id: new for old, new in pairs if old is not new}, {})
         values = None
         if told.params:
-            values = {name: plain_of(tasks[index])[i] for name, index, i in told.params}
+            values = {name: tasks[index].submit.plain[i] for name, index, i in told.params}
         return self._launch(window, graph, tasks, values, rebinding)
 
     def _launch(self, window: RepeatedWindow, graph: TaskGraph, tasks: list[Held], values: Any, rebinding: Any) -> bool:
@@ -298,10 +298,10 @@ class RepeatedWindows(Window):
         try:
             self._look_at_bodies(window, tasks)
             told.params = [(f"{index} {i}", index, i) for index, i in sorted(window.varying)]
-            params = {(index, i): graph.param(name, plain_of(tasks[index])[i]) for name, index, i in told.params}
+            params = {(index, i): graph.param(name, tasks[index].submit.plain[i]) for name, index, i in told.params}
             with graph:
                 for index, one in enumerate(tasks):
-                    call: Any = one.submit
+                    call = one.submit
                     plain = tuple([params.get((index, i), value) for i, value in enumerate(call.plain)])
                     (call.with_plain(plain) if params else call)(one.task.again())
         except (TurnError, OutOfMemoryError) as error:
@@ -449,12 +449,6 @@ def explain(context: ContextCore) -> str:
     if finder is None:
         return "no windows are replayed in this context; open it with stf.context(replay='auto')"
     return str(finder.keeper.explain())
-
-
-def plain_of(one: Held) -> tuple[Any, ...]:
-    """Return the values that a held call takes besides data."""
-    call: Any = one.submit
-    return tuple(call.plain)
 
 
 def same_variables(one: Any, other: Any) -> bool:

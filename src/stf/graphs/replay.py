@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import sys
 import threading
 import time
 from collections import Counter
@@ -41,7 +40,7 @@ from stf.graphs.call_signature import (
 )
 from stf.graphs.closure_variables import Variable, is_function, variables_of
 from stf.graphs.executed import Executed
-from stf.graphs.names_read import Reached
+from stf.graphs.names_read import Reached, random_kinds
 from stf.graphs.plan_times import plans_again
 from stf.graphs.task_graph import TaskGraph, must_be_backend
 from stf.observe.html import lines_html, never_raises
@@ -55,7 +54,6 @@ from stf.values.params import NotComputedError, Param, ValueNeededError, is_of_p
 
 __all__ = ["ReplayFunction", "replay"]
 
-RANDOM = (("random", "Random"), ("numpy.random", "Generator"), ("numpy.random", "RandomState"))
 KEPT = 8  # recordings of a function; the ninth takes the place of the one that was used the longest ago
 MOST_MET = 256  # names that are found while recording
 KNOWN = 64  # signatures that are known, with a recording or without
@@ -369,7 +367,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 self._forget_finalized()
                 entry = self._entries[key] = self._new_entry(key, context)
                 known = [*arguments.items(), *((each.name, each.content) for each in self._variables(arguments))]
-                changing = next((name for name, value in known if is_changed_by_use(value)), None)
+                kinds = (Iterator, *random_kinds())  # each use makes something else of these
+                changing = next((name for name, value in known if isinstance(value, kinds)), None)
                 if changing is not None:
                     entry.is_plain = True
                     entry.reason = f"not recorded, since '{changing}' is another one after each use"
@@ -772,12 +771,3 @@ def blames_types(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def is_changed_by_use(value: Any) -> bool:
-    """Return whether each use makes something else of it.
-
-    An iterator, or numbers at random, whose module is there then.
-    """
-    kinds = [getattr(sys.modules.get(module), name, Iterator) for module, name in RANDOM]
-    return isinstance(value, (Iterator, *kinds))
