@@ -278,15 +278,19 @@ class RecordingDescriber:
             return kind, what, self.value(parts.obj)
         return kind, besides(kind, what), [self.shape(part) for part in parts]
 
-    def function(self, fn: Any) -> Any:
-        """Return a function, with what it holds, which may be itself."""
-        if id(fn) in self._around:
-            return self._around.index(id(fn))
-        self._around.append(id(fn))
+    def within(self, thing: Any, tell: Callable[[Any], Any]) -> Any:
+        """Return what `tell` says of a thing, which may be in itself; which one around it is, where it is told."""
+        if id(thing) in self._around:
+            return self._around.index(id(thing))
+        self._around.append(id(thing))
         try:
-            return self.parts_of(fn)
+            return tell(thing)
         finally:
             self._around.pop()
+
+    def function(self, fn: Any) -> Any:
+        """Return a function, with what it holds."""
+        return self.within(fn, self.parts_of)
 
     def parts_of(self, fn: Any) -> Any:
         """Return what a function is made of."""
@@ -316,11 +320,8 @@ class RecordingDescriber:
         """Return the global variables that a function took when it was submitted."""
         if not isinstance(around, Variables) or id(around) in self._around:  # those of a helper, which it holds itself
             return None
-        self._around.append(id(around))
-        try:
-            return {name: self.value(value) for name, value in around.items() if name not in AROUND}
-        finally:
-            self._around.pop()
+        taken = [(name, value) for name, value in around.items() if name not in AROUND]
+        return self.within(around, lambda _: {name: self.value(value) for name, value in taken})
 
     def once(self, thing: Any, tell: Callable[[Any], Any]) -> Any:
         """Return what `tell` says of a thing, or was told of the very same one."""
@@ -339,16 +340,10 @@ class RecordingDescriber:
         return type(owner), {name: self.value(item) for name, item in known.items() if isinstance(item, kinds)}
 
     def container(self, value: Any) -> Any:
-        """Return a list, tuple or dict, which may be in itself."""
-        if id(value) in self._around:
-            return self._around.index(id(value))
-        self._around.append(id(value))
-        try:
-            found: Any = split(value)
-            kind, what, items = found
-            return besides(kind, what), [self.value(item) for item in items]
-        finally:
-            self._around.pop()
+        """Return what a list, tuple or dict contains."""
+        found: Any = split(value)
+        kind, what, items = found
+        return besides(kind, what), [self.value(item) for item in items]
 
     def value(self, value: Any) -> Any:
         """Return a value that a body gets or holds."""
@@ -359,7 +354,7 @@ class RecordingDescriber:
         if isinstance(value, Param):
             return "parameter", value.name
         if isinstance(value, (list, tuple, dict)):
-            return self.once(value, self.container)
+            return self.once(value, lambda value: self.within(value, self.container))
         if callable(value) and hasattr(value, "__code__"):
             return self.function(value)
         if isinstance(value, DataHandle):
