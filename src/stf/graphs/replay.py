@@ -360,8 +360,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             self._latest = None
             entry = self._entries.get(key)
             if entry is not None and entry.context() is not context:
-                del self._entries[key]  # of a context that is gone; this one has its address
-                self._forget_patterns()
+                self._drop([entry])  # of a context that is gone; this one has its address
                 entry = None
             if entry is None:
                 self._forget_finalized()
@@ -417,15 +416,18 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def _given_up_for(self, used: CallEntry) -> list[TaskGraph]:
         """Forget what was used the longest ago, where there is too much; return the graphs of that."""
-        graphs = []
         recorded = [entry for entry in self._entries.values() if entry.graph is not None]
         oldest = recorded[: max(len(recorded) - KEPT, 0)]
         oldest += list(self._entries.values())[: max(len(self._entries) - KNOWN, 0)]
-        for entry in oldest:
-            if entry is not used and self._entries.pop(entry.key, None) is not None and entry.graph is not None:
-                graphs.append(entry.graph)
+        graphs = self._drop([entry for entry in oldest if entry is not used])
+        self._given_up += len(graphs)
+        return graphs
+
+    def _drop(self, entries: Iterable[CallEntry]) -> list[TaskGraph]:
+        """Forget what is known of calls; return the graphs of that, to be closed where nothing is locked."""
+        known = [entry for entry in entries if self._entries.pop(entry.key, None) is not None]
+        graphs = [graph for entry in known if (graph := entry.graph) is not None]
         if graphs:
-            self._given_up += len(graphs)
             self._forget_patterns()
         return graphs
 
@@ -438,9 +440,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                     break
             else:
                 return False
-            del self._entries[entry.key]
+            self._drop([entry])
             self._given_up += 1
-            self._forget_patterns()
             self._rests_until = time.monotonic() + REST_S
         graph.close()
         log.debug("%s: a recording was given up, since memory ran out", self._name)
@@ -458,44 +459,28 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
     def give_up(self, engine: Any, data: Any, rests: bool = True) -> None:
         """Give up the recordings of a context that use a data, which is to be moved; record nothing for a while."""
         with self._lock:
-            found = [entry for entry in self._entries.values() if self._uses(entry, engine, data)]
-            graphs = [entry.graph for entry in found]
-            for entry in found:
-                del self._entries[entry.key]
-            if found:
-                self._given_up += len(found)
-                self._forget_patterns()
-            if found and rests:
+            graphs = self._drop([entry for entry in self._entries.values() if self._uses(entry, engine, data)])
+            self._given_up += len(graphs)
+            if graphs and rests:
                 self._rests_until = time.monotonic() + REST_S
         for graph in graphs:
-            if graph is not None:
-                graph.close()
+            graph.close()
 
     @staticmethod
     def _uses(entry: CallEntry, engine: Any, data: Any) -> bool:
         graph = entry.graph
-        recording = None if graph is None else graph._recording
-        if recording is None or recording.engine is not engine:  # closed just now
-            return False
-        return any(item is data for item in recording.touched)
+        recording = None if graph is None else graph._recording  # None: closed just now
+        return recording is not None and recording.engine is engine and any(item is data for item in recording.touched)
 
     def _kept_of(self, context: Any, arguments: dict[str, Any]) -> list[Any]:
         """Return what kernels of a recording may work on besides data."""
-        contents = [variable.content for variable in self._variables(arguments)]
-        values = [value for value in (*arguments.values(), *contents) if value is not context]
-        return [value for value in values if not self._holds_data(value)]
-
-    @staticmethod
-    def _holds_data(value: Any) -> bool:
-        return next(data_in([value]), None) is not None
+        values = [*arguments.values(), *(variable.content for variable in self._variables(arguments))]
+        return [value for value in values if value is not context and next(data_in([value]), None) is None]
 
     def _forget_finalized(self) -> None:
         """Forget what was recorded in contexts that are over."""
-        for key, entry in list(self._entries.items()):
-            context = entry.context()
-            if context is None or context.engine.closed is not None:
-                del self._entries[key]
-                self._forget_patterns()
+        contexts = [(entry, entry.context()) for entry in self._entries.values()]
+        self._drop([entry for entry, context in contexts if context is None or context.engine.closed is not None])
 
     def _must_know(self, entry: CallEntry, names: Iterable[str]) -> bool:
         """Let numbers be part of the signature, as the function needs their values; False if none is a parameter."""
@@ -580,12 +565,8 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 entry.reason = f"recorded: {graph.nodes} nodes"
                 recording = graph._recording
                 others = [known for known in self._entries.values() if known is not entry]
-                covered = [known for known in others if covers(entry.key, known.key)]
-                for known in covered:
-                    del self._entries[known.key]
-                if covered:
-                    self._forget_patterns()
-                graphs = [known.graph for known in covered if known.graph is not None] + self._given_up_for(entry)
+                graphs = self._drop([known for known in others if covers(entry.key, known.key)])
+                graphs += self._given_up_for(entry)
             else:
                 graphs, graph = [graph], entry.graph or graph
         if mine:
@@ -725,12 +706,9 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
     def close(self) -> None:
         """Give up what was recorded; the function records again when it is called again."""
         with self._lock:
-            known = list(self._entries.values())
-            self._entries.clear()
-            self._forget_patterns()
-        for entry in known:
-            if entry.graph is not None:
-                entry.graph.close()
+            graphs = self._drop(list(self._entries.values()))
+        for graph in graphs:
+            graph.close()
 
     def __dir__(self) -> list[str]:
         return ["close", "explain"]
