@@ -28,6 +28,7 @@ class Executed:
     """A with-block that notes the functions of users that run in its thread; `submitted` are those of tasks."""
 
     def __init__(self) -> None:
+        self.submitted: list[Any] = []
         self._noted: dict[tuple[Any, ...], tuple[types.CodeType, dict[str, Any], dict[str, Any]]] = {}
         self._is_on = False
 

@@ -532,13 +532,11 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
 
     def _record(self, context: Any, entry: CallEntry, bound: inspect.BoundArguments) -> Any:
         """Record the call, and launch it."""
-        values = given_in(entry.key, bound.arguments)
         first_data = context.engine.next_data
         executed = Executed()
-        submitted: list[Any] = []
         try:
-            graph, result = self._recorded(context, bound, values, executed, submitted)
-        except ValueNeededError:
+            graph, result = self._recorded(context, entry, bound, executed)
+        except (ValueNeededError, ContextClosedError):
             raise
         except (TurnError, OutOfMemoryError) as error:  # a plain call may need less memory, and nobody's turn
             self._rests_until = time.monotonic() + REST_S
@@ -550,8 +548,6 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         except OutsideError as error:
             entry.is_plain, entry.reason = True, f"not recorded: {error}"
             return self._fn(*bound.args, **bound.kwargs)
-        except ContextClosedError:
-            raise
         except Exception as error:
             entry.reason = f"not recorded, since it raised {type(error).__name__}: {error}"
             raise
@@ -560,7 +556,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
             if mine:
                 self._recordings += 1
                 entry.graph, entry.result, entry.first_data = graph, result, first_data
-                self._learn(context, entry, bound.arguments, executed, submitted)
+                self._learn(context, entry, bound.arguments, executed)
                 entry.kept = self._kept_of(context, bound.arguments)
                 entry.reason = f"recorded: {graph.nodes} nodes"
                 recording = graph._recording
@@ -588,13 +584,11 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
                 entry.graph = None
                 graph.close()
 
-    def _learn(
-        self, context: Any, entry: CallEntry, arguments: dict[str, Any], executed: Executed, submitted: list[Any]
-    ) -> None:
+    def _learn(self, context: Any, entry: CallEntry, arguments: dict[str, Any], executed: Executed) -> None:
         """Compare, from now on, what the functions read by names that ran in a recording, and the bodies in it."""
         reached = self._look_around(arguments)[1]
         before = reached.variables
-        reached.learn(executed.functions(), submitted)
+        reached.learn(executed.functions(), executed.submitted)
         self._met.update({mark: one for mark, one in reached.variables.items() if mark not in before})
         self._around = None
         self._look_at_world(context, entry, reached)
@@ -604,27 +598,22 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         self._name_anew(context, entry, arguments)
 
     def _recorded(
-        self,
-        context: Any,
-        bound: inspect.BoundArguments,
-        values: dict[str, Any],
-        executed: Executed,
-        submitted: list[Any],
+        self, context: Any, entry: CallEntry, bound: inspect.BoundArguments, executed: Executed
     ) -> tuple[TaskGraph, Any]:
         """Record the call, with parameters for some numbers; ValueNeededError if the function needs theirs.
 
-        What is `executed` meanwhile is noted, and the functions of tasks that are `submitted`.
+        What is `executed` meanwhile is noted.
         """
         graph = context.task_graph(self._name, backend=self._backend)
         graph._patience = PATIENCE_S
-        params = {name: graph.param(name, value) for name, value in values.items()}
+        params = {name: graph.param(name, value) for name, value in given_in(entry.key, bound.arguments).items()}
         for param in params.values():
             param.is_optional = True
         call = self._signature.bind_partial()
         call.arguments.update({**bound.arguments, **params})
         try:
             with graph:
-                context.engine.scope.submitted = submitted
+                context.engine.scope.submitted = executed.submitted
                 with executed:
                     result = self._fn(*call.args, **call.kwargs)
                 refuse_reachable(result)
@@ -649,7 +638,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         first_data = context.engine.next_data
         self._compared.append(entry)  # whose memory nobody takes meanwhile
         try:
-            graph, result = self._recorded(context, bound, given_in(entry.key, bound.arguments), Executed(), [])
+            graph, result = self._recorded(context, entry, bound, Executed())
         except (TurnError, OutOfMemoryError, NotComputedError):
             return recorded  # another thread records, or has a task open; there is no room for two; it will run plainly
         finally:
