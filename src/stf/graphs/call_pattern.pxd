@@ -52,6 +52,7 @@ cdef class ReplayCore:
     cdef public CallPattern _latest
 
 cdef object again(CallPattern like, dict values)
+cpdef object replayed(ContextCore context, GraphCore graph, CallEntry entry, dict values)
 cdef bint is_like(object value, int kind, object known) except -1
 cdef bint is_like_content(object cell, int kind, object known) except -1
 cdef bint is_like_container(object value, object kind, list names, list marks) except -1

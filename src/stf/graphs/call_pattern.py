@@ -24,6 +24,10 @@ DEEPEST = 5  # containers in one another
 MISSING = object()  # what a name is that leads nowhere
 
 
+class HeldError(CaptureError):
+    """Raised where a launch cannot make other data for what its user holds of the last one."""
+
+
 @cython.final
 @cython.cclass
 class Path:
@@ -153,8 +157,8 @@ class ReplayCore:
                 if values is not None and (like is self._latest or self._take(like)):
                     try:
                         return again(like, values)
-                    except GraphClosedError:
-                        break  # another thread has given it up meanwhile
+                    except (GraphClosedError, HeldError):
+                        break  # another thread has given it up meanwhile; or the function runs as it is
                     except Exception as error:
                         if not is_of_parameters(error):
                             raise
@@ -170,26 +174,26 @@ def again(like, values):
     if entry.graph is None or context is None:
         raise ContextClosedError("the context of the data of a replayed function is gone; keep a reference to it")
     entry.calls += 1
+    return replayed(context, entry.graph, entry, values)
+
+
+def replayed(context, graph, entry, values):
+    """Launch what was recorded of a call; with other data for what its user holds of the last one."""
     result = entry.result
-    held = None if result is None else hold(entry.graph, result)
+    held = None if result is None else hold(graph, result)
     try:
         others = None if held is None else in_use(result, entry.first_data)
-        if others:
-            return launched_apart(entry, others, values)
-        entry.graph.launch_with(context, values)
-        return None if result is None else given(result)
+        if not others:
+            graph.launch_with(context, values)
+            return None if result is None else given(result)
+        try:
+            graph.launch(others, **values)
+        except CaptureError as error:
+            raise HeldError(str(error)) from error
+        return given(result, {old.core.id: new for old, new in others.items()})
     finally:
         if held is not None:
             held.close()
-
-
-def launched_apart(entry, others, values):
-    """Replay a call with other data for what its user holds of the last one, and return these."""
-    try:
-        entry.graph.launch(others, **(values or {}))
-    except CaptureError as error:
-        raise GraphClosedError(str(error)) from error  # the call is looked at as a whole
-    return given(entry.result, {old.core.id: new for old, new in others.items()})
 
 
 def is_like_content(cell, kind, known):

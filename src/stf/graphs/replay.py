@@ -20,11 +20,13 @@ from stf.graphs import recording_diff, returned_data
 from stf.graphs.call_pattern import (
     CallEntry,
     CallPattern,
+    HeldError,
     Path,
     ReplayCore,
     marks_of,
     pattern_by_identity,
     pattern_of,
+    replayed,
 )
 from stf.graphs.call_signature import (
     Itself,
@@ -241,18 +243,13 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         """Launch what is recorded; `given` arguments were given, all of them by position, unless it is None."""
         if config.validate:
             graph = self._compare(context, entry, graph, bound)
-        result = entry.result
         is_watched = graph._plan_times is not None and graph._plan_times.is_watched
         if given is not None and not config.validate and not is_watched:
             self._remember(entry, bound.arguments, given)
-        held = returned_data.hold(graph, result)
-        others = returned_data.in_use(result, entry.first_data)
+        must_be_open(context)
         try:
-            graph.launch(others, **given_in(entry.key, bound.arguments))
-            return returned_data.given(result, {old.core.id: new for old, new in others.items()})
-        except CaptureError as error:
-            if not others:
-                raise
+            return replayed(context, graph, entry, given_in(entry.key, bound.arguments))
+        except HeldError as error:
             entry.reason = f"not replayed while you hold what a call returned: {error}"
         except GraphClosedError:
             must_be_open(context)
@@ -264,9 +261,6 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         except Exception as error:
             if not is_of_parameters(error):
                 raise
-        finally:
-            if held is not None:
-                held.close()
         return self._fn(*bound.args, **bound.kwargs)  # nothing has begun, and the function may handle it
 
     def _take(self, like: CallPattern) -> bool:
