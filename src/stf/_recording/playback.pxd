@@ -9,7 +9,7 @@ from stf._port.port cimport COMPUTE, Port
 from stf._port.programs cimport BYTES, CALL, CAPTURED, COPY, FILL, HEADER, LAUNCH, RUN, VARIED, Numbers, Program
 from stf._port.replicas cimport Replica
 from stf._recording.launch_state cimport Launch, make_launch
-from stf._recording.variants cimport Arguments, BodyPatch, KernelPatch, MemoryPatch, Patch, Variant, WordsPatch
+from stf._recording.variants cimport Arguments, BodyPatch, KernelPatch, MemoryPatch, Patch, Variant
 
 cdef class Frame:
     cdef readonly Engine engine  # of the launch

@@ -302,7 +302,7 @@ class Frame:
             if self.variant is not None and content is not None:
                 replicas: list = program.replicas_at(position)
                 if self.variant.takes(arguments is not None, replicas):
-                    patch = KernelPatch(program, position, arguments, recorded)
+                    patch = KernelPatch(program, position, arguments, recorded, program.shape_of(position))
                     self.note(patch, content, arguments is not None, replicas)
         return 0
 
@@ -314,7 +314,7 @@ class Frame:
         content = arguments if isinstance(arguments, bytes) else arguments.packed(self.values, None)
         self.port.captures.launch(self.slot, function, shape, offsets, content, at_once)
         if content is not arguments and self.variant.takes(True, []):
-            self.note(WordsPatch(arguments, (function, *shape)), content, True, [])
+            self.note(KernelPatch(None, 0, arguments, None, (function, *shape)), content, True, [])
         return 0
 
     def note(self, patch, content, varies, replicas):

@@ -31,13 +31,10 @@ cdef class Patch:
     cdef object make(self, Launch launch, object values)
 
 cdef class KernelPatch(Patch):
-    cdef Program program  # that has the launch,
+    cdef Program program  # that has the launch, if one does,
     cdef int64_t position  # there
     cdef Arguments arguments  # that are parameters; or None
     cdef bytes recorded  # all arguments, for the recorded data
-
-cdef class WordsPatch(Patch):
-    cdef Arguments arguments
 
 cdef class BodyPatch(Patch):
     cdef object again  # captures the body anew

@@ -8,7 +8,6 @@ parameters change, `by_replica` those that other data change. The driver knows b
 patch          content                                 shape
 =============  ======================================  ==============================
 `KernelPatch`  the bytes of the arguments of a launch  function, grid, block, memory
-`WordsPatch`   the same
 `BodyPatch`    a graph, captured anew                  None
 `MemoryPatch`  how far a copy or a fill is moved       empty
 =============  ======================================  ==============================
@@ -116,33 +115,23 @@ class Patch:
 @cython.final
 @cython.cclass
 class KernelPatch(Patch):
-    """The launch of a kernel, some of whose arguments are parameters, or addresses of data."""
+    """The launch of a kernel, some of whose arguments are parameters, or addresses of data.
 
-    def __init__(self, program, position, arguments, recorded):
+    One that no program has is all made of parameters.
+    """
+
+    def __init__(self, program, position, arguments, recorded, shape):
         self.program = program
         self.position = position
         self.arguments = arguments
         self.recorded = recorded
-        self.shape = program.shape_of(position)
-
-    def make(self, launch, values):
-        content: bytes = self.recorded
-        if launch.others is not None:
-            content = self.program.block_at(self.position, launch.others)
-        return content if self.arguments is None else self.arguments.packed(values, content)
-
-
-@cython.final
-@cython.cclass
-class WordsPatch(Patch):
-    """The launch of a kernel whose arguments are all made of parameters."""
-
-    def __init__(self, arguments, shape):
-        self.arguments = arguments
         self.shape = shape
 
     def make(self, launch, values):
-        return self.arguments.packed(values, None)
+        content: bytes = self.recorded
+        if launch.others is not None and self.program is not None:
+            content = self.program.block_at(self.position, launch.others)
+        return content if self.arguments is None else self.arguments.packed(values, content)
 
 
 @cython.final
