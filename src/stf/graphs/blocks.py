@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from stf._engine import claims
+from stf._engine import claims, thread_turns
 from stf._engine.access import DataHandle
 from stf._port.late_values import Asked
 from stf._recording.control_flow import Branch, Repeat, While
@@ -32,8 +32,7 @@ SPENT: Any = object()  # in the place of a condition that was recorded: it would
 
 def recorded_in(engine: Any) -> Any:
     """Return the recording that tasks become a part of which runs again and again, or may not run, or None."""
-    scope = engine.scope
-    return None if scope.runs_once or scope.thread != threading.get_ident() else scope
+    return engine.scope if thread_turns.is_repeated(engine) else None
 
 
 def must_be_condition(condition: Any, who: str) -> Condition:
@@ -68,6 +67,7 @@ class Block:
     def __init__(self, context: ContextCore, description: str) -> None:
         self._context = context
         self._recorder = RecordingBuilder(context, description)
+        self._before: list[Any] = []  # recordings that were made for it, and are not submitted yet
         self._start: Any = None
         self._counter: Any = None
         self._counted: Any = None  # its home, when the context is finalized
@@ -81,6 +81,7 @@ class Block:
             self._open()
         except BaseException:
             self._recorder.discard()
+            self._forget()
             raise
         return self
 
@@ -88,11 +89,11 @@ class Block:
         try:
             if error is not None:
                 self._recorder.discard()
-                self._forget()
             elif self._recorder.scope is not None:
                 self._end()
         finally:
             self._recorder.leave()
+            self._forget()
 
     def _open(self) -> None:
         raise NotImplementedError
@@ -101,9 +102,9 @@ class Block:
         raise NotImplementedError
 
     def _forget(self) -> None:
-        """Give up what was recorded before a body that raised."""
-        if self._start is not None:
-            self._start.close()
+        """Give up what was recorded before the body, if that was not submitted."""
+        while self._before:
+            self._before.pop().close()
 
     def _record_start(self, value: int) -> None:
         """Record what sets the counter, where a device can count."""
@@ -115,15 +116,11 @@ class Block:
             self._start = self._record(lambda: fill(context, self._counter, value))
 
     def _record(self, submit: Callable[[], object]) -> Any:
-        """Return the recording of what `submit` submits."""
+        """Return the recording of what `submit` submits, which comes before the body."""
         self._begin()
-        try:
-            submit()
-        except BaseException:
-            self._recorder.discard()
-            self._forget()
-            raise
-        return self._recorder.close()
+        submit()
+        self._before.append(self._recorder.close())
+        return self._before[-1]
 
     @property
     def _count_core(self) -> Any:
@@ -131,10 +128,21 @@ class Block:
 
     def _finish(self, routine: Any, name: str) -> None:
         """Submit; who runs it holds it then."""
+        self._before.clear()  # which the routine holds
         try:
             submit_routine(self._context, routine, name)
         finally:
             routine.close()
+
+
+class PartBlock(Block):
+    """What ``with ctx.graph_scope():`` records inside of what runs again and again: one task of that."""
+
+    def _open(self) -> None:
+        self._begin()
+
+    def _end(self) -> None:
+        self._finish(self._recorder.close(), "graph")
 
 
 class RepeatBlock(Block):
@@ -152,7 +160,6 @@ class RepeatBlock(Block):
         body = self._recorder.close(needed={})
         if self._count == 0:  # so that nothing is written
             body.close()
-            self._forget()
             return
         self._finish(Repeat(body, self._count, self._start, self._count_core), "repeat")
 
@@ -188,25 +195,12 @@ class Tested(Block):
             self._flag.core.private = True
         if compute is not None:
             self._test = self._record(compute)
-        try:
-            self._begin()
-        except BaseException:
-            self._forget()
-            raise
-
-    def _forget(self) -> None:
-        super()._forget()
-        if self._test is not None:
-            self._test.close()
+        self._begin()
 
     def _close_body(self) -> Any:
         """Return the recording of the body, after which all is again where it, and the test, need it."""
         needed = {} if self._test is None else {use.data.id: use.entries for use in self._test.uses}
-        try:
-            return self._recorder.close(needed=needed)
-        except BaseException:
-            self._forget()
-            raise
+        return self._recorder.close(needed=needed)
 
     def _compute(self, condition: Condition) -> None:
         """Submit what computes the flag, and brings it to the host."""
@@ -276,7 +270,6 @@ class Loop(Tested):
     def _end(self) -> None:
         if self._condition is None and not self._continued:
             self._recorder.discard()
-            self._forget()
             raise TaskStateError("a while_loop without condition calls loop.continue_while(condition) in its body")
         body = self._close_body()
         flag, start, counter = self._flag.core, self._start, self._count_core

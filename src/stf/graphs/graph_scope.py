@@ -15,8 +15,7 @@ from stf._engine.thread_turns import STEP_S
 from stf._recording import launches, recordings
 from stf._support.sync import make_lock, must_have_room
 from stf.errors import TaskStateError
-from stf.graphs.launchable import submit_routine
-from stf.graphs.recorder import RecordingBuilder
+from stf.graphs.blocks import PartBlock
 from stf.tasks.checks import must_be_open
 from stf.tasks.task import ContextCore
 
@@ -124,18 +123,18 @@ class GatheringScope(Gathering):
         waiting = thread_turns.Deadline(engine, thread_turns.PATIENCE_S)
         while True:
             with engine.gate:
-                open_task = recordings.last_open(engine)
                 if not self._is_current():
                     return  # another thread has begun to gather, apart from the others
                 if engine.scope is not (engine.root_scope if outer is None else outer.scope):
                     return
                 if self.launcher or self.is_over or (self.implicit and engine.launching):
                     return
-                if open_task is None:
+                opened = engine.opened()
+                if not opened:
                     port, patient = engine.make_graph_port(engine.root), not self.implicit
                     recordings.open_scope(engine, port, self.thread, self.description, True, patient, self)
                     return
-            if self.implicit or self.thread in {task.thread for task in engine.opened()}:
+            if self.implicit or self.thread in {task.thread for task in opened}:
                 return  # which runs where it stands, and so does what its body submits
             if waiting.is_over():
                 waiting.refuse(self.description)
@@ -174,7 +173,7 @@ class GatheringScope(Gathering):
 
     def take_back(self) -> None:
         """Give back the memory that a task got which is refused, if nothing else was recorded."""
-        if self.has(self.engine.scope) and not self._has_ended() and recordings.last_open(self.engine) is None:
+        if self.has(self.engine.scope) and not self._has_ended() and not self.engine.opened():
             self.discard()
 
     def _has_ended(self) -> bool:
@@ -288,7 +287,8 @@ class GatheringScope(Gathering):
 
     def _wait_for_open_tasks(self) -> None:
         """Let other threads end the tasks that they record."""
-        while (task := recordings.last_open(self.engine)) is not None:
+        while opened := self.engine.opened():
+            task = opened[0]
             if task.thread == threading.get_ident():
                 raise TaskStateError(
                     f"{self.description} cannot be launched while task {task.label()} ({task.call_site}) is open; "
@@ -321,7 +321,7 @@ class GraphScope:
     """
 
     _gathering: GatheringScope | None = None
-    _recorder: RecordingBuilder | None = None  # where it runs in every launch of what is recorded around it
+    _part: PartBlock | None = None  # where it runs in every launch of what is recorded around it
 
     def __init__(self, context: ContextCore) -> None:
         self._context = context
@@ -329,14 +329,14 @@ class GraphScope:
     def __enter__(self) -> GraphScope:
         context, engine = self._context, self._context.engine
         must_be_open(context)
-        if self._gathering is not None or self._recorder is not None:
+        if self._gathering is not None or self._part is not None:
             raise TaskStateError("the with-block of this graph_scope is entered already; make another one")
         thread_turns.forget_left(engine)
         engine.submit_held()
         recordings.join_tiles(engine)
         if thread_turns.is_repeated(engine):
-            self._recorder = RecordingBuilder(context, "graph_scope")
-            self._recorder.open()
+            part = PartBlock(context, "graph_scope")
+            self._part = part.__enter__()
             return self
         waiting = thread_turns.Deadline(engine, thread_turns.PATIENCE_S)
         try:
@@ -370,30 +370,17 @@ class GraphScope:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
-            if self._recorder is not None:
-                self._end_part(self._recorder, error)
+            if self._part is not None:
+                part, self._part = self._part, None
+                part.__exit__(kind, error, trace)
             elif self._gathering is not None and error is None:
                 self._context.engine.submit_held()
                 self._gathering.end()
         finally:
             self._leave()  # if it was not launched
 
-    def _end_part(self, recorder: RecordingBuilder, error: BaseException | None) -> None:
-        """Let what was recorded be one task of the recording around, unless its body raised."""
-        if error is not None:
-            recorder.discard()
-        elif recorder.scope is not None:
-            recording = recorder.close()
-            try:
-                submit_routine(self._context, recording, "graph")
-            finally:
-                recording.close()
-
     def _leave(self) -> None:
         """Gather no more, and forget what was not launched."""
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.leave()
         if self._gathering is not None:
             try:
                 self._gathering.give_way()
