@@ -21,7 +21,6 @@ cdef class DriverGraph:
     cdef bint may_capture(self, Frame frame) except -1
     cdef int try_launch(self, Frame frame, object thing) except -1
     cdef LaunchPlan plan_launch(self, Frame frame, object thing)
-    cdef int note_moved(self, LaunchPlan plan) except -1
     cdef Variant variant_for(self, Frame frame, object thing, object key)
     cdef Variant own_variant(self, Frame frame, object thing)
     cdef Variant variant_for_others(self, Frame frame, object thing, object key)

@@ -121,7 +121,10 @@ class DriverGraph:
             self.moves = False  # the device's library wants it captured anew
             self.forget(plan.before.key, plan.variant)
             return RETRY
-        return LAUNCHED if plan.after is None else self.note_moved(plan)
+        if plan.after is not None:  # it is found by the data that it works on now
+            self.forget(plan.before.key, plan.variant)
+            self.others[plan.after.key] = plan.variant
+        return LAUNCHED
 
     def plan_launch(self, frame, thing):
         """Return how a launch is done; None if another thread has changed the graph meanwhile.
@@ -160,12 +163,6 @@ class DriverGraph:
                 cython.cast(Patch, patch).content_for(frame.launch, frame.values) for patch in plan.patches
             ]
         return plan
-
-    def note_moved(self, plan):
-        """Find a graph by the data that it works on now; LAUNCHED."""
-        self.forget(plan.before.key, plan.variant)
-        self.others[plan.after.key] = plan.variant
-        return LAUNCHED
 
     def forget(self, key, variant):
         """Do not find a graph any more by the data that it worked on."""

@@ -192,7 +192,8 @@ class Plan:
         self.last: Any = None  # what its table was written for last
         self.is_moved = False
         self.numbers = numbers_of(steps.parts)
-        self.called = [part for part in steps.parts if part.body is not None and has_step(part)]
+        of_tasks = [part for part in steps.parts if part.body is not None]
+        self.called = [part for part in of_tasks if any(call.step is not None for _, call in part.calls)]
 
     def learn(self) -> float:
         """Plan by the times that were measured from now on, and let bodies know theirs; return all together, in ns."""
@@ -390,7 +391,7 @@ class Run:
             failed = plan.loop.lead(wanted, flag)
             done = plan.loop.rounds_run()
             self.rounds += done
-            if done < wanted or (flag and not is_true(flag)):
+            if done < wanted or (flag and not ctypes.c_uint8.from_address(flag).value):
                 break
         plan.forget()
         self.loops.give(plan, self.thing, self.port)
@@ -534,16 +535,6 @@ def numbers_of(parts: list[Part]) -> list[Varying]:
 def usable_cores() -> int:
     """Return how many threads of this process run at a time: more would look in vain whether a step is done."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def is_true(flag: int) -> bool:
-    """Return whether the byte at an address is true."""
-    return bool(ctypes.c_uint8.from_address(flag).value)
-
-
-def has_step(part: Part) -> bool:
-    """Return whether some of it is called with the GIL."""
-    return any(call.step is not None for _, call in part.calls)
 
 
 def of_real(replica: Any) -> Any:

@@ -203,11 +203,6 @@ def enter_scope(engine: Engine, scope):
     return 0
 
 
-def last_open(engine: Engine):
-    """Return the task that was begun last, of those that are open; None if there is none."""
-    return engine.last_open
-
-
 def release_dropped(engine: Engine):
     """Release what the user dropped, as every entry does outside of recordings."""
     engine.enter()

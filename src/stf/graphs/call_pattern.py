@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import types
 import weakref
@@ -18,7 +17,6 @@ from stf.values.containers import is_container, is_plain_container
 from stf.values.params import is_of_parameters
 
 settings: dict = config.__dict__
-FIXED = (np.dtype, enum.Enum, type)
 METHODS: object = types.MethodType
 DEEPEST = 5  # containers in one another
 MISSING = object()  # what a name is that leads nowhere
@@ -245,7 +243,7 @@ def is_unchanging(value):
     """Return whether a value is a number, a text or the like, or a tuple of these."""
     if type(value) is tuple:
         return all([is_unchanging(part) for part in value])
-    return is_same(value, value) or isinstance(value, FIXED)
+    return is_same(value, value) or isinstance(value, np.dtype)
 
 
 def pattern_of(value, depth=0):
@@ -267,7 +265,7 @@ def pattern_of(value, depth=0):
         return pattern_of_items(dict, names, value.values(), depth) if are_plain else None
     if is_same(value, value):
         return EQUAL, value
-    if isinstance(value, FIXED):
+    if isinstance(value, np.dtype):
         return OBJECT, value
     if depth:
         return None  # a pattern leads from what it knows to what that reads, and would keep it alive

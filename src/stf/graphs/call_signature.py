@@ -54,8 +54,6 @@ class SignaturePart(NamedTuple):
         """Say what it is."""
         if self.is_param:
             return f"{self.name} any {self.kind.__name__}"
-        if self.kind is DataHandle:
-            return f"{self.name} data {self.value}"
         return f"{self.name} {in_short((self.kind, self.value))}"
 
 

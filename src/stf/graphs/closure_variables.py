@@ -105,8 +105,6 @@ def functions_in(value: Any, depth: int = 5) -> Iterator[Any]:
         yield value.__func__
     elif isinstance(value, TaskFunction):
         yield value.fn
-    elif isinstance(value, types.FunctionType):
-        yield from (inner for inner in (wrapped_by(value),) if inner is not None)
     elif isinstance(value, (list, tuple, dict, set, frozenset)):
         for item in items_of(value) if depth and len(value) <= LARGEST else ():
             if isinstance(item, FUNCTIONS) or wrapped_by(item) is not None:

@@ -107,17 +107,13 @@ class GraphCore:
         self._draws.append((name, rng))
         return self.param(name, rng.key_at(0))
 
-    def with_draws(self, values):
-        """Return the values of a launch with keys of random numbers, in the order of the tasks that take them."""
-        return {**(values or {}), **{name: rng.draw().key for name, rng in self._draws}}
-
     def launch_with(self, context, values, rebinding=None):
         """Launch what is recorded, in its context, with values of parameters that there are; private."""
         recording: Routine = self._recording  # which another thread may close
         if recording is None:
             self._must_be_recorded()
-        if self._draws:
-            values = self.with_draws(values)
+        if self._draws:  # keys of random numbers, in the order of the tasks that take them
+            values = {**(values or {}), **{name: rng.draw().key for name, rng in self._draws}}
         if self._handed_out is not None:
             self._handed_out.wait()
         if values:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["PlanTimes", "plans_again", "times_of_plan"]
+__all__ = ["PlanTimes", "plans_again"]
 
 FACTOR = 2.0
 MOST = 3
@@ -54,9 +54,3 @@ def plans_again(replayed: Any, entry: Any, graph: Any) -> bool:
         replayed._forget_patterns()
     graph.close()
     return True
-
-
-def times_of_plan(window: Any) -> PlanTimes | None:
-    """Return the times that a window has planned a recording with just now; None if it has planned none."""
-    planned_s = None if window is None else window.take_planned()
-    return PlanTimes(planned_s) if planned_s else None

@@ -8,7 +8,7 @@ from typing import Any
 from stf._engine import initial_content, thread_turns
 from stf._recording import recordings
 from stf.errors import TaskStateError
-from stf.graphs.plan_times import PlanTimes, times_of_plan
+from stf.graphs.plan_times import PlanTimes
 from stf.tasks.task import ContextCore
 
 
@@ -48,7 +48,8 @@ class RecordingBuilder:
         """Return what was recorded; with `needed`, what others need by data, so that it can run again."""
         try:
             self.engine.submit_held()  # a recording is planned as a whole
-            self.plan_times = times_of_plan(self.engine.window)
+            planned_s = None if self.engine.window is None else self.engine.window.take_planned()
+            self.plan_times = PlanTimes(planned_s) if planned_s else None
             if needed is not None:
                 with self.engine.gate:
                     initial_content.restore(self.engine, self.scope, needed)
