@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from stf.errors import DriverError
+from stf.interop.cuda_arrays import make_wait
 
 __all__ = ["HandedOut"]
 
@@ -32,14 +33,7 @@ class HandedOut:
         """Return the stream for launches, the same each time, which comes after a fence from now on."""
         if self.stream is None:
             self.stream = fence
-        elif fence != self.stream:
-            from cuda.bindings import driver
-
-            flags = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
-            event = checked(driver.cuEventCreate(flags), "cuEventCreate")
-            checked(driver.cuEventRecord(event, fence), "cuEventRecord")
-            checked(driver.cuStreamWaitEvent(self.stream, event, 0), "cuStreamWaitEvent")
-            checked(driver.cuEventDestroy(event), "cuEventDestroy")
+        make_wait(fence, self.stream)
         return self.stream
 
     def wait(self) -> None:
