@@ -484,13 +484,8 @@ def hosts_in(program: Any, workers: int) -> set[int]:
     if len(list(itertools.islice(likely, LEAST))) < LEAST:
         return set(range(program.count))
     for number in range(program.count):
-        operations: Any = program.content_of(number)[1]
         steps = Steps(workers)
-        try:
-            for name, what in operations:
-                steps.add_operation(name, what, [], None)
-        except NotNativeError:
-            found.add(number)
+        steps.add_node(program, number, [], None)
         if steps.reasons:
             found.add(number)
     return found

@@ -41,7 +41,6 @@ class Rebinding:
         self.wholes = wholes
         self.objects = tuple((old, new.identity, ByIdentity(new.obj)) for old, new in wholes.items())
         self.reserved: list[Any] = []
-        self.cores: list[Any] = []  # of the data that are reserved
         self.replicas: dict[int, Any] = {}  # by the identity of those that were recorded
 
     def replica_for(self, replica: Any) -> Any:
@@ -109,7 +108,6 @@ class Rebinding:
                     version = core.version
                     mine = engine.coherency.provide_for(core, version, replica.place, task.slot)
                     self.reserved.append((data.id, mine))
-                    self.cores.append(core)
                     core.recorded += 1  # dropped by its user meanwhile, it goes with the launch
                     # bodies on the host look when the data may have lost this memory; a nested recording holds a shadow
                     self.replicas[id(replica.real or replica)] = mine.shadow()
@@ -125,7 +123,7 @@ class Rebinding:
         """Let go of the data, when the launch is submitted."""
         for _, replica in self.reserved:
             engine.coherency.unpin(replica)
-        for core in self.cores:
+            core = replica.data
             core.recorded -= 1
             if core.recorded == 0 and core.is_dropped:
                 engine.dropped.append(core)
