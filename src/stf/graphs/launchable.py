@@ -119,15 +119,12 @@ class GraphCore:
         if values:
             for param in self._derived:  # before anything begins: what cannot be is no failure of a task
                 param.value_in(values)
-        if not self._in_kernels:
+        try:
+            for param in self._in_kernels:
+                param.number_in(values)
             task = submit_routine(context, recording, self.name, values, rebinding)
-        else:
-            try:
-                for param in self._in_kernels:
-                    param.number_in(values)
-                task = submit_routine(context, recording, self.name, values, rebinding)
-            finally:
-                for param in self._in_kernels:
-                    param.asked = UNASKED
+        finally:
+            for param in self._in_kernels:
+                param.asked = UNASKED
         self.launches += 1
         return task

@@ -27,11 +27,6 @@ class PlanTimes:
     def __init__(self, planned_s: dict[Any, float]) -> None:
         self.planned_s, self.looks = planned_s, 0
 
-    @property
-    def is_watched(self) -> bool:
-        """Return whether calls look at it still."""
-        return self.looks < WATCHED
-
     def are_wrong(self) -> bool:
         """Return whether tasks take much longer, or less, than was planned."""
         self.looks += 1
@@ -44,7 +39,12 @@ class PlanTimes:
 def plans_again(replayed: Any, entry: Any, graph: Any) -> bool:
     """Give up a recording of a replayed function whose tasks take other times than planned; return whether it was."""
     times, key = graph._plan_times, entry.key
-    if times is None or not times.is_watched or not times.are_wrong() or replayed._planned_again[key] >= MOST:
+    if times is None:
+        return False
+    are_wrong = times.are_wrong()
+    if times.looks >= WATCHED:
+        graph._plan_times = None
+    if not are_wrong or replayed._planned_again[key] >= MOST:
         return False
     with replayed._lock:
         if entry.graph is not graph:

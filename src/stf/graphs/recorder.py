@@ -19,7 +19,6 @@ class RecordingBuilder:
     plan_times: PlanTimes | None = None
 
     def __init__(self, context: ContextCore, description: str) -> None:
-        self.context = context
         self.engine = context.engine
         self.description = description
 

@@ -243,8 +243,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         """Launch what is recorded; `given` arguments were given, all of them by position, unless it is None."""
         if config.validate:
             graph = self._compare(context, entry, graph, bound)
-        is_watched = graph._plan_times is not None and graph._plan_times.is_watched
-        if given is not None and not config.validate and not is_watched:
+        if given is not None and not config.validate and graph._plan_times is None:
             self._remember(entry, bound.arguments, given)
         must_be_open(context)
         try:
