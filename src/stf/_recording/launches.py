@@ -264,17 +264,6 @@ def forget_failures(engine: Engine, stale):
     return 0
 
 
-class TurnWait:
-    """A wait for a launch of another thread."""
-
-    def __init__(self, routine):
-        self.routine = routine
-
-    def threads(self):
-        """Return the thread whose launch it is."""
-        return [self.routine.holder] if self.routine.holder else []
-
-
 def take_turn(task: TaskCore, routine):
     """Wait for the launches of other threads that have begun; say whether one of this thread is around it.
 
@@ -282,7 +271,7 @@ def take_turn(task: TaskCore, routine):
     """
     thread = PyThread_get_thread_ident()
     if not routine.turn.acquire(False):
-        host_waits.note(thread, TurnWait(routine), task)
+        host_waits.note(thread, routine, task)
         try:
             routine.turn.acquire()
         finally:

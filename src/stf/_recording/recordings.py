@@ -387,6 +387,10 @@ class Routine:
         self.turn = make_lock(threading.RLock)
         self.spoilt, self.skips = [], []
 
+    def threads(self):
+        """Return the thread whose turn it is, for others that wait for theirs."""
+        return [self.holder] if self.holder else []
+
     def poison(self, failure):
         """Say of what it was to write that it failed, as its launch did not begin."""
         engine: Engine = self.engine
