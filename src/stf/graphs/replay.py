@@ -398,14 +398,14 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         """Return what is known of calls whose signature is new; those that it covers count as earlier ones."""
         self._new += 1
         if self._new == KEPT + 1 and not self._recordings:
-            log.warning(
-                "'%s' was called %d times with something new, so nothing is replayed; what changed last: %s. Pass "
-                "numbers that change as arguments, and the same data",
-                self._name,
-                self._new,
-                differences(self._last_key, key),
-            )
+            what = f"called {self._new} times with something new, so nothing is replayed"
+            self._warn(what, differences(self._last_key, key))
         return CallEntry(key, context, sum(known.calls for known in self._entries.values() if covers(key, known.key)))
+
+    def _warn(self, what: str, changed: str) -> None:
+        """Say that calls are not alike, and what to do."""
+        text = "'%s' was %s; what changed last: %s. Pass numbers that change as arguments, and the same data"
+        log.warning(text, self._name, what, changed)
 
     def _given_up_for(self, used: CallEntry) -> list[TaskGraph]:
         """Forget what was used the longest ago, where there is too much; return the graphs of that."""
@@ -427,27 +427,27 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
     def make_room(self, engine: Any) -> bool:
         """Give up the recording of a context that was used the longest ago, for its memory; False if there is none."""
         with self._lock:
-            for entry in [one for one in self._entries.values() if one not in self._compared]:
-                context, graph = entry.context(), entry.graph
-                if graph is not None and context is not None and context.engine is engine:
-                    break
-            else:
+            known = [entry for entry in self._known_in(engine) if entry not in self._compared]
+            graphs = self._drop([entry for entry in known if entry.graph is not None][:1])
+            if not graphs:
                 return False
-            self._drop([entry])
             self._given_up += 1
             self._rests_until = time.monotonic() + REST_S
-        graph.close()
+        graphs[0].close()
         log.debug("%s: a recording was given up, since memory ran out", self._name)
         return True
 
     def end(self, engine: Any) -> None:
         """Let go of what was recorded in a context that is over."""
         with self._lock:
-            for entry in self._entries.values():
-                context = entry.context()
-                if context is not None and context.engine is engine:
-                    entry.end()
+            for entry in self._known_in(engine):
+                entry.end()
             self._forget_patterns()
+
+    def _known_in(self, engine: Any) -> list[CallEntry]:
+        """Return what is known of calls in a context; what was used the longest ago first."""
+        contexts = [(entry, entry.context()) for entry in self._entries.values()]
+        return [entry for entry, context in contexts if context is not None and context.engine is engine]
 
     def give_up(self, engine: Any, data: Any, rests: bool = True) -> None:
         """Give up the recordings of a context that use a data, which is to be moved; record nothing for a while."""
@@ -563,13 +563,7 @@ class ReplayFunction(ReplayCore, Generic[_P, _R]):
         for other in graphs:
             other.close()
         if mine and self._recordings == KEPT + 1:
-            log.warning(
-                "'%s' was recorded %d times; what changed last: %s. Pass numbers that change as arguments, and the "
-                "same data",
-                self._name,
-                self._recordings,
-                differences(self._before, self._last_key),
-            )
+            self._warn(f"recorded {self._recordings} times", differences(self._before, self._last_key))
         try:
             return self._replay(context, entry, graph, bound, None)
         finally:
