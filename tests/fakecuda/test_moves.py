@@ -270,9 +270,7 @@ def test_threads_that_share_an_inner_graph(run):
 
             return slow
 
-        Rebinding.key, Rebinding.addresses_by_replica = map(
-            with_pauses, (Rebinding.key, Rebinding.addresses_by_replica)
-        )
+        Rebinding.key, Rebinding.bound = map(with_pauses, (Rebinding.key, Rebinding.bound))
         device_graphs.OTHERS = 1
         sys.setswitchinterval(1e-5)
         told, wrong = Told(), []

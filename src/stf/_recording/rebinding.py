@@ -52,13 +52,10 @@ class Rebinding:
         found = [self.replica_for(replica) for replica in replicas]
         return [*[mine.address for mine in found], *self.objects] if self.objects or found != replicas else []
 
-    def addresses_by_replica(self) -> dict[int, int]:
-        """Return the addresses of what is used in place of replicas, by the identity of these."""
-        return {number: replica.address for number, replica in self.replicas.items()}
-
     def bound(self) -> Bound:
         """Return what is kept of the data with a graph that works on them; a rebinding would keep the data."""
-        return Bound(self.key(), self.objects, self.addresses_by_replica())
+        addresses = {number: replica.address for number, replica in self.replicas.items()}
+        return Bound(self.key(), self.objects, addresses)
 
     def key(self) -> tuple[Any, ...]:
         """Return what a graph of the driver's that was captured with these data depends on."""

@@ -263,10 +263,8 @@ def pattern_of(value, depth=0):
         names = list(value)
         are_plain = all([is_same(name, name) for name in names])
         return pattern_of_items(dict, names, value.values(), depth) if are_plain else None
-    if is_same(value, value):
+    if is_unchanging(value):
         return EQUAL, value
-    if isinstance(value, np.dtype):
-        return OBJECT, value
     if depth:
         return None  # a pattern leads from what it knows to what that reads, and would keep it alive
     if type(value) is METHODS:

@@ -41,10 +41,6 @@ class SignaturePart(NamedTuple):
     value: Any = None
     is_param: bool = False
 
-    def covers(self, other: SignaturePart) -> bool:
-        """Return whether all that the other one holds for, this one does."""
-        return self == other or (self.is_param and self[:2] == other[:2])
-
     @property
     def is_described(self) -> bool:
         """Whether it says something of a call; functions are what they are in nearly all of them."""
@@ -206,8 +202,9 @@ def given_in(key: Signature, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def covers(key: Signature, other: Signature) -> bool:
-    """Return whether one recording holds for all calls that another one holds for."""
-    return len(key) == len(other) and all(one.covers(part) for one, part in zip(key, other, strict=True))
+    """Return whether one recording holds for all calls that another one holds for: a parameter stands for any value."""
+    pairs = zip(key, other, strict=False)
+    return len(key) == len(other) and all(one[:2] == part[:2] if one.is_param else one == part for one, part in pairs)
 
 
 def differences(one: Signature | None, other: Signature | None) -> str:

@@ -76,8 +76,7 @@ class RecordingBuilder:
             scope.leave()
 
     def __del__(self) -> None:
-        if self.scope is not None:
-            self.leave()
+        self.leave()
 
     def launch_before(self) -> None:
         """Launch what a gathering scope has gathered: what comes is a launch of its own."""
