@@ -421,8 +421,8 @@ def by_default(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     launch = persistent.launch
 
-    def noted(frame: Any, thing: Any, rounds_done: int = 0) -> Any:
-        run = launch(frame, thing, rounds_done)
+    def noted(frame: Any, thing: Any, *rounds: Any) -> Any:
+        run = launch(frame, thing, *rounds)
         made.extend([] if run is None else [type(thing).__name__])
         return run
 

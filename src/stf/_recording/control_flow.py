@@ -91,21 +91,17 @@ class Repeat(Several):
         may_decide = self.is_loop() or (self.start is not None and self.body.parts)
         if may_decide and not frame.engine.root.captured and self.graph.launch(frame, self):
             return
-        first = min(self.rounds_first(), self.count)
+        first, count = min(self.rounds_first(), self.count), self.count
         for _ in range(first):
             self.body.run(frame)
-        if self.count - first >= FIRST and self.loops is not None and persistent.launch(frame, self, first) is not None:
+        if count - first >= FIRST and self.loops is not None and persistent.launch(frame, self, (first, count, 0)):
             return
-        for _ in range(first, self.count):
+        for _ in range(first, count):
             self.body.run(frame)
 
     def add_steps(self, steps: Any) -> None:
         """Add what a round of a loop does to its steps."""
         self.body.add_steps(steps)
-
-    def rounds(self) -> tuple[int, int]:
-        """Return how often the steps of a loop are run, and 0, as no flag ends it."""
-        return self.count, 0
 
     def is_loop(self) -> bool:
         """Return whether it is a loop of the device's rather than a long graph."""
@@ -154,6 +150,7 @@ class While(Several):
         self.body = body
         self.flag = flag
         self.limit = limit
+        self.most = NO_LIMIT if limit is None else limit
         self.report_count = report_count
         self.start = start
         self.counter = counter
@@ -168,7 +165,7 @@ class While(Several):
         count = 0
         while goes_on:
             if count == self.rounds_first() and self.loops is not None:
-                run = persistent.launch(frame, self, count)
+                run = persistent.launch(frame, self, (count, self.most, address_of(self.flag, 0)))
                 if run is not None:
                     try:
                         thread_turns.await_bodies(frame.engine, frame.wait)
@@ -194,10 +191,6 @@ class While(Several):
         if self.condition is not None:
             steps.add(self.condition.program, before, None)
 
-    def rounds(self) -> tuple[int, int]:
-        """Return how often the steps of a loop are run at most, and where the byte is that must be true to go on."""
-        return NO_LIMIT if self.limit is None else self.limit, address_of(self.flag, 0)
-
     def refusal(self, where: int, memory: int, looped: bool, unread: frozenset[Any], hosts: bool = False) -> str | None:
         """Return why it cannot be part of one graph of the driver's; see `Recording.refusal`."""
         if self.limit == 0:
@@ -215,8 +208,7 @@ class While(Several):
         if self.condition is not None:
             self.condition.put(frame)
         memory = memory_of(frame)
-        limit = NO_LIMIT if self.limit is None else self.limit
-        decision = (address_of(self.flag, memory), address_of(self.counter, memory), limit, 1)
+        decision = (address_of(self.flag, memory), address_of(self.counter, memory), self.most, 1)
         parts = [self.body] if self.condition is None else [self.body, self.condition]
         self.report_count(None)
         put_loop(frame, decision, parts, self.condition is None)

@@ -348,20 +348,17 @@ class LoopPiece:
         """Add what it does to the steps of a loop."""
         steps.add(self.program, [], None)
 
-    def rounds(self) -> tuple[int, int]:
-        """Return that the steps are run once."""
-        return 1, 0
-
 
 class Run:
     """One launch of a loop, as a worker does it."""
 
-    def __init__(self, loops: Loops, thing: Any, frame: Any, words: tuple[Plan, list[int]], rounds_done: int) -> None:
+    def __init__(
+        self, loops: Loops, thing: Any, frame: Any, words: tuple[Plan, list[int]], rounds: tuple[int, int, int]
+    ) -> None:
         self.loops, self.thing, self.words = loops, thing, words
         self.engine, self.port = frame.engine, frame.port
         self.values, self.rebinding = frame.values, frame.launch.rebinding
-        self.rounds = rounds_done  # that were run
-        self.limit, self.flag = thing.rounds()
+        self.rounds, self.limit, self.flag = rounds  # that were run; see `launch`
         self.is_given_up = False
 
     def give_up(self) -> None:
@@ -421,10 +418,11 @@ class Helper:
             port.share(self, missing)
 
 
-def launch(frame: Any, thing: Any, rounds_done: int = 0) -> Run | None:
+def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = (0, 1, 0)) -> Run | None:
     """Launch a recording, or a routine, as a loop; return its run, or None if it is to be played.
 
-    Of a routine that runs its steps again and again, so many rounds were done before.
+    Of its `rounds` it says how many were done before, how many there are at most, and the address of a byte that must
+    be true to go on; or 0.
     """
     loops = thing.loops
     if loops is None or loops.reasons:
@@ -446,7 +444,7 @@ def launch(frame: Any, thing: Any, rounds_done: int = 0) -> Run | None:
         return None
     if not plan.suits(frame.launch.rebinding):
         return None
-    run = Run(loops, thing, frame, (plan, words), rounds_done)
+    run = Run(loops, thing, frame, (plan, words), rounds)
     frame.put_loop(LoopCall(frame.launch, run))
     loops.runs_left = 0
     return run

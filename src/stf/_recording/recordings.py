@@ -582,10 +582,6 @@ class Recording(Routine):
         """Add what it does to the steps of a loop."""
         steps.add(self.program, [], None)
 
-    def rounds(self):
-        """Return how often the steps of a loop are run, and the address of a byte that must be true to go on; or 0."""
-        return 1, 0
-
     def run_awaited(self, frame):
         """Do it, once, with what somebody waits for apart from the rest."""
         engine, where = frame.engine, frame.task.where
