@@ -60,10 +60,8 @@ class Executed:
 
     def _note(self, frame: types.FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not is_of_users(code.co_filename):
-            return
-        if asking.depth:  # a recording keeps the places that are chosen
-            return
+        if event != "call" or asking.depth or not is_of_users(code.co_filename):
+            return  # while a place is chosen, too: a recording keeps that
         if str(frame.f_globals.get("__name__")).partition(".")[0] in OPAQUE:  # wherever that is installed
             return
         names, typed = names_of(code)

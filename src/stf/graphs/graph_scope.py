@@ -335,8 +335,7 @@ class GraphScope:
         engine.submit_held()
         recordings.join_tiles(engine)
         if thread_turns.is_repeated(engine):
-            part = PartBlock(context, "graph_scope")
-            self._part = part.__enter__()
+            self._part = PartBlock(context, "graph_scope").__enter__()
             return self
         waiting = thread_turns.Deadline(engine, thread_turns.PATIENCE_S)
         try:
