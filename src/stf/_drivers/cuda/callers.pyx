@@ -27,7 +27,7 @@ from stf._drivers.cuda.stamps cimport Stamps
 from stf._drivers.cuda.streams cimport RING, DeviceStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda.streams cimport refresh
 from stf._drivers.cuda.work cimport extent, packed_strides
-from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off, make_op
+from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off
 
 from stf._drivers.cuda.devices import current_ordinal
 from stf._drivers.cuda.device_graphs import DeviceGraphs
@@ -175,12 +175,7 @@ cdef class CallersDriver(ReadbackDriver):
             return 0
         end = make_baton()
         self.ends.append(end)
-        self.gate.enter()
-        try:
-            self.push(lane, make_op(CALL, end.release))
-        finally:
-            self.gate.leave()
-        return 0
+        return self.queue(lane, CALL, end.release)
 
     cpdef int bind_to_caller(self, int stream, bint captured, int staged=0) except -1:
         cdef Stream lane = <Stream>self.streams[stream]

@@ -426,13 +426,7 @@ cdef class CudaDriver(HardwareDriver):
 
     cdef int queue(self, Stream lane, int kind, object what) except -1:
         """Put an operation behind what a stream waits for."""
-        op = make_op(kind, what)
-        self.gate.enter()
-        try:
-            self.push(lane, op)
-        finally:
-            self.gate.leave()
-        return 0
+        return self.enqueue(lane.index, make_op(kind, what))
 
     cdef bint is_ready(self, DeviceStream lane) except -1:
         """Whether work may go to CUDA at once; work for a caller's stream waits here, to stay in order."""

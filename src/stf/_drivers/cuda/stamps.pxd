@@ -46,7 +46,6 @@ cdef class Spans:
     cpdef int abandon(self, int number) except -1
     cpdef list take(self)
     cdef Pair pair_for(self, DeviceStream lane, int* number)
-    cdef int put(self, DeviceStream lane, int code) except -1
     cdef int record(self, DeviceStream lane, int code) except -1
     cdef bint is_passed(self, Pair pair) except -1
     cdef int close(self) except -1
@@ -59,6 +58,7 @@ cdef class Stamps:
     cdef vector[double] times
     cdef vector[int] readers  # of stamps: numbers of clocks
     cpdef int64_t put(self, int stream) except? -1
+    cdef int put_on(self, DeviceStream lane, int64_t stamp) except -1
     cpdef int collect(self) except -1
     cpdef int64_t time_ns(self, int64_t stamp) except? -1
     cdef int clock_of(self, DeviceStream lane) except -1

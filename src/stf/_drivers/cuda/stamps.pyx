@@ -22,7 +22,7 @@ from stf._drivers.cuda.devices cimport push, restore
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.streams cimport DeviceStream
 from stf._drivers.cuda.submitter cimport RECORD_EVENT, Submitter
-from stf._drivers.queues cimport STAMP, Op, Stream, make_op
+from stf._drivers.queues cimport STAMP, Op, QueueDriver, Stream, make_op
 
 from bisect import bisect_left
 from collections import deque
@@ -134,7 +134,7 @@ cdef class Spans:
         mine = <DeviceStream>lane
         if mine.captured or mine.foreign or self.pair_for(mine, &number) is None:
             return -1
-        self.put(mine, 2 * number)
+        self.stamps.put_on(mine, -1 - 2 * number)
         return number
 
     cpdef int end(self, int number, int stream, object who) except -1:
@@ -143,8 +143,7 @@ cdef class Spans:
         if lane.captured:
             return self.abandon(number)
         (<Pair>self.pairs[number]).who = who
-        self.put(lane, 2 * number + 1)
-        return 0
+        return self.stamps.put_on(lane, -2 - 2 * number)
 
     cpdef int abandon(self, int number) except -1:
         """It is not measured after all."""
@@ -197,22 +196,8 @@ cdef class Spans:
         self.pairs.append(pair)
         return pair
 
-    cdef int put(self, DeviceStream lane, int code) except -1:
-        """Record an event of a pair where it stands on a stream."""
-        cdef Op op
-        if lane.head is None and not lane.busy:
-            return self.record(lane, code)
-        op = make_op(STAMP, None)
-        op.sequence = -1 - code
-        self.stamps.driver.gate.enter()
-        try:
-            self.stamps.driver.push(lane, op)
-        finally:
-            self.stamps.driver.gate.leave()
-        return 0
-
     cdef int record(self, DeviceStream lane, int code) except -1:
-        """Record an event of a pair now."""
+        """Record an event of a pair now: the first one of pair n is 2 n, the last one 2 n + 1."""
         cdef Pair pair = self.pairs[code >> 1]
         cdef cu.CUevent event = pair.last if code & 1 else pair.first
         cdef Submitter submitter = self.stamps.submitter
@@ -257,22 +242,22 @@ cdef class Stamps:
         """Stamp this point of a device's stream; return the stamp, or -1 on the host's streams."""
         cdef Stream lane = <Stream>self.driver.streams[stream]
         cdef int64_t stamp = self.times.size()
-        cdef Op op
         if lane.device < 0:
             return -1
         self.times.push_back(NAN)
         self.readers.push_back(self.clock_of(<DeviceStream>lane))
+        self.put_on(<DeviceStream>lane, stamp)
+        return stamp
+
+    cdef int put_on(self, DeviceStream lane, int64_t stamp) except -1:
+        """Record the event of a stamp, or the one of a span that the number stands for, where it stands on a stream."""
+        cdef QueueDriver driver = self.driver
+        cdef Op op
         if lane.head is None and not lane.busy:
-            self.record(<DeviceStream>lane, stamp)
-            return stamp
+            return self.record(lane, stamp)
         op = make_op(STAMP, None)
         op.sequence = stamp
-        self.driver.gate.enter()
-        try:
-            self.driver.push(lane, op)
-        finally:
-            self.driver.gate.leave()
-        return stamp
+        return driver.enqueue(lane.index, op)
 
     cpdef int collect(self) except -1:
         """Read the stamps that the devices have passed."""
