@@ -95,6 +95,7 @@ cdef class QueueDriver(Driver):
     cdef list helpers  # streams whose calls are pieces of a body that runs
     cdef Op take_mark(self, Stream lane, int64_t sequence)
     cdef int enqueue(self, int stream, Op op) except -1
+    cdef bint await_number(self, Stream lane, int64_t sequence, double timeout_s) except -1
     cdef int push(self, Stream stream, Op op) except -1
     cdef int advance(self, Stream stream) except -1
     cdef int pass_wait(self, Stream stream, Op op) except -1

@@ -383,7 +383,10 @@ class QueueDriver(Driver):
         return lane.completed
 
     def synchronize(self, stream, sequence, timeout_s):
-        lane: Stream = self.streams[stream]
+        return self.await_number(self.streams[stream], sequence, timeout_s)
+
+    def await_number(self, lane, sequence, timeout_s):
+        """Block until `lane` has got to a number; False if the time ran out first."""
         if lane.completed >= sequence:
             return True
         waiter: Waiter = Waiter()

@@ -38,8 +38,7 @@ from libc.stdint cimport int64_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.streams cimport DeviceStream
-from stf._drivers.cuda.workers cimport WorkerDriver
-from stf._drivers.queues cimport BODY, Op, Stream, Waiter, make_op
+from stf._drivers.queues cimport BODY, Op, Stream, make_op
 
 import _thread
 
@@ -52,8 +51,8 @@ cdef int READY = 1  # the `sequence` of a body whose stream has got to it
 cdef class DeviceThread:
     """The bodies of a device, and the thread that calls them."""
 
-    def __init__(self, device):
-        self.device = device
+    As a stream gets to a number, this gets past bodies that have ended, or wait for other work inside. It has no queue.
+    """
 
 
 cdef class Server:
@@ -111,7 +110,7 @@ cdef class DeviceThreadsDriver(WorkerDriver):
         cdef DeviceThread thread = self.threads[device]
         try:
             if thread is None:
-                thread = DeviceThread(device)
+                thread = DeviceThread(-1, device)
             if thread.server is None:
                 self.take_charge(thread)
                 self.threads[device] = thread
@@ -133,35 +132,20 @@ cdef class DeviceThreadsDriver(WorkerDriver):
         cdef DeviceThread thread = self.threads[device] if device >= 0 else None
         if thread is None or thread.submitted - thread.begun < AHEAD or self.is_in_body():
             return 0
-        return self.await_called(thread, thread.submitted - AHEAD // 2, PACE_S)
+        self.await_number(thread, thread.submitted - AHEAD // 2, PACE_S)
+        return 0
 
     cpdef int stream_enter(self, int stream) except -1:
         """Hold a stream for a with-block: after the bodies of its device that were submitted before, as in one thread."""
         cdef Stream lane = <Stream>self.streams[stream]
         cdef DeviceThread thread = self.threads[lane.device] if lane.device >= 0 else None
-        if thread is not None and thread.called < thread.submitted and not self.is_in_body():
-            self.await_called(thread, thread.submitted, -1.0)
-        return WorkerDriver.stream_enter(self, stream)
+        if thread is not None and thread.completed < thread.submitted and not self.is_in_body():
+            self.await_number(thread, thread.submitted, -1.0)
+        return CudaDriver.stream_enter(self, stream)
 
     def is_in_body(self):
         """Whether the calling thread runs a body: others may wait for that."""
         return self.owns_thread(PyThread_get_thread_ident())
-
-    cdef int await_called(self, DeviceThread thread, int64_t wanted, double timeout_s) except -1:
-        """Wait until so many bodies of a device have been called."""
-        cdef Waiter waiter = Waiter()
-        waiter.baton = baton = make_baton()
-        waiter.wanted = wanted
-        self.gate.enter()
-        try:
-            if thread.called >= wanted:
-                return 0
-            waiter.next_waiter = thread.waiters
-            thread.waiters = waiter
-        finally:
-            self.gate.leave()
-        self.block(baton, timeout_s)
-        return 0
 
     # -- the device's thread -----------------------------------------------------------------------------------
 
@@ -270,20 +254,8 @@ cdef class DeviceThreadsDriver(WorkerDriver):
 
     cdef int count(self, DeviceThread thread) except -1:
         """One more body was called: let go who waits for that."""
-        cdef Waiter waiter = thread.waiters
-        cdef Waiter following
-        thread.called += 1
-        thread.waiters = None
-        while waiter is not None:
-            following = waiter.next_waiter
-            if waiter.wanted > thread.called:
-                waiter.next_waiter = thread.waiters
-                thread.waiters = waiter
-            else:
-                waiter.next_waiter = None
-                waiter.baton.release()
-            waiter = following
-        return 0
+        thread.completed += 1
+        return self.wake(thread)
 
     cpdef int close(self) except -1:
         WorkerDriver.close(self)
