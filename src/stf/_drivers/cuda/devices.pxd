@@ -29,21 +29,18 @@ cdef int check(cu.CUresult code, str call, str place) except -1
 cdef object error_of(cu.CUresult code, str call, str place)
 cdef object report_loss(object watchers, object error, int device)
 cdef bint is_sticky(cu.CUresult code)
-cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str where) except -1
-cdef int64_t function_on(uintptr_t kernel, Device device) except -1
+cdef int64_t function_in(uintptr_t kernel, cu.CUcontext context, str where) except -1
 cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str where) except -1
 cpdef bint is_capturing(int64_t pointer) except -1
 cdef int refuse_capture(int64_t pointer) except -1
 cdef int open_device(Device device) except -1
 cdef int trim(cu.CUmemoryPool pool, size_t nbytes) except -1
 cdef int close_device(Device device) except -1
-cdef int attribute(Device device, cu.CUdevice_attribute which) except? -1
-cdef int tune_pool(cu.CUmemoryPool pool, bint host) except -1
+cdef int attribute(cu.CUdevice device, cu.CUdevice_attribute which, str where) except? -1
 cdef int allow(cu.CUmemoryPool pool, Device device) except -1
 cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1
 cdef int link_rank(Device one, Device other) except -1
 cdef int open_peer(Device one, Device other) except -1
-cdef str place_of(Device device)
 cdef cu.CUcontext push(cu.CUcontext context) noexcept
 cdef int pop(cu.CUcontext before) except -1
 cdef int restore(cu.CUcontext before) except -1

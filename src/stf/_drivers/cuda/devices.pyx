@@ -66,24 +66,18 @@ def attributes_of(int ordinal):
     check(cu.cuDeviceGet(&device, ordinal), "cuDeviceGet", where)
     check(cu.cuDeviceTotalMem(&nbytes, device), "cuDeviceTotalMem", where)
     return {
-        "multiprocessors": ask(device, cu.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-        "shared_memory_per_block": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
-        "shared_memory_per_multiprocessor": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR),
-        "threads_per_block": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-        "threads_per_multiprocessor": ask(device, cu.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR),
-        "warp_size": ask(device, cu.CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        "multiprocessors": attribute(device, cu.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "this machine"),
+        "shared_memory_per_block": attribute(device, cu.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, "this machine"),
+        "shared_memory_per_multiprocessor": attribute(device, cu.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, "this machine"),
+        "threads_per_block": attribute(device, cu.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, "this machine"),
+        "threads_per_multiprocessor": attribute(device, cu.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, "this machine"),
+        "warp_size": attribute(device, cu.CU_DEVICE_ATTRIBUTE_WARP_SIZE, "this machine"),
         "architecture": (
-            ask(device, cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
-            ask(device, cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+            attribute(device, cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, "this machine"),
+            attribute(device, cu.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, "this machine"),
         ),
         "memory_bytes": nbytes,
     }
-
-
-cdef int ask(cu.CUdevice device, cu.CUdevice_attribute which) except? -1:
-    cdef int value = 0
-    check(cu.cuDeviceGetAttribute(&value, which, device), "cuDeviceGetAttribute", "this machine")
-    return value
 
 
 def current_ordinal():
@@ -135,21 +129,30 @@ def memory_at(uintptr_t address):
     return "device", ordinal
 
 
-cdef int64_t function_on(uintptr_t kernel, Device device) except -1:
-    """The function, in the primary context of a device that is open, of a kernel that belongs to no context."""
+cdef int64_t function_in(uintptr_t kernel, cu.CUcontext context, str where) except -1:
+    """The function, in a context, of a kernel that belongs to none."""
     cdef cu.CUfunction function
-    before = push(device.context)
+    cdef cu.CUcontext before = NULL
+    cu.cuCtxGetCurrent(&before)
+    check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent", where)
     code = call(host_nodes, cu.cuKernelGetFunction, &function, <cu.CUkernel>kernel)
-    pop(before)
-    check(code, "cuKernelGetFunction", place_of(device))
+    cu.cuCtxSetCurrent(before)
+    check(code, "cuKernelGetFunction", where)
     return <int64_t><uintptr_t>function
 
 
-own_functions = {}  # by the identifier of a context, the name and the source: kernels of ours, which are kept to the end
+cdef int attribute(cu.CUdevice device, cu.CUdevice_attribute which, str where) except? -1:
+    """What the driver knows of a device."""
+    cdef int value = 0
+    check(cu.cuDeviceGetAttribute(&value, which, device), "cuDeviceGetAttribute", where)
+    return value
 
 
-cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str where) except -1:
-    """The address of a kernel of ours, whose PTX is `source`, in a context, which is current."""
+functions = {}  # by the identifier of a context, the name and the source; they are kept to the end
+
+
+cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str where) except -1:
+    """The address of a function of that name in PTX or machine code, which is loaded once into each context."""
     cdef unsigned long long identifier = 0
     cdef cu.CUmodule module = NULL
     cdef cu.CUfunction function = NULL
@@ -157,31 +160,19 @@ cdef int64_t own_function(cu.CUcontext context, bytes source, bytes name, str wh
     cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
     cdef cu.CUresult code
     check(cu.cuCtxGetId(context, &identifier), "cuCtxGetId", where)
-    if (identifier, name, source) not in own_functions:
-        cu.cuThreadExchangeStreamCaptureMode(&mode)  # a capture on this thread takes no harm
-        with nogil:  # it may wait for the device, which may wait for a body on the host
-            code = cu.cuModuleLoadData(&module, image)
-        cu.cuThreadExchangeStreamCaptureMode(&mode)
-        check(code, "cuModuleLoadData", where)
-        check(call(host_nodes, cu.cuModuleGetFunction, &function, module, <char*>name), "cuModuleGetFunction", where)
-        own_functions[identifier, name, source] = <int64_t><uintptr_t>function
-    return own_functions[identifier, name, source]
-
-
-cdef int attribute(Device device, cu.CUdevice_attribute which) except? -1:
-    """What the driver knows of a device."""
-    cdef int value = 0
-    check(cu.cuDeviceGetAttribute(&value, which, device.device), "cuDeviceGetAttribute", device.name)
-    return value
-
-
-cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str where) except -1:
-    """The address of a kernel of ours in a context."""
-    before = push(context)
-    try:
-        return own_function(context, source, name, where)
-    finally:
-        pop(before)
+    if (identifier, name, source) not in functions:
+        before = push(context)
+        try:
+            cu.cuThreadExchangeStreamCaptureMode(&mode)  # a capture on this thread takes no harm
+            with nogil:  # it may wait for the device, which may wait for a body on the host
+                code = cu.cuModuleLoadData(&module, image)
+            cu.cuThreadExchangeStreamCaptureMode(&mode)
+            check(code, "cuModuleLoadData", where)
+            check(call(host_nodes, cu.cuModuleGetFunction, &function, module, <char*>name), "cuModuleGetFunction", where)
+        finally:
+            pop(before)
+        functions[identifier, name, source] = <int64_t><uintptr_t>function
+    return functions[identifier, name, source]
 
 
 cpdef bint is_capturing(int64_t pointer) except -1:
@@ -304,8 +295,7 @@ cdef int open_device(Device device) except -1:
     global first
     cdef cu.CUmemPoolProps properties
     cdef int ordinal = device.ordinal
-    cdef str place = place_of(device)
-    check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &device.context, device.device), "cuDevicePrimaryCtxRetain", place)
+    check(call(host_nodes, cu.cuDevicePrimaryCtxRetain, &device.context, device.device), "cuDevicePrimaryCtxRetain", device.name)
     opened[<uintptr_t>device.context] = ordinal
     if ordinal == 0:
         first = device.context
@@ -316,10 +306,10 @@ cdef int open_device(Device device) except -1:
     properties.location.id = ordinal
     before = push(device.context)
     try:
-        check(call(host_nodes, cu.cuMemPoolCreate, &device.pool, &properties), "cuMemPoolCreate", place)
+        check(call(host_nodes, cu.cuMemPoolCreate, &device.pool, &properties), "cuMemPoolCreate", device.name)
         tune_pool(device.pool, False)
-        check(call(host_nodes, cu.cuStreamCreateWithPriority, &device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", place)
-        check(call(host_nodes, cu.cuEventCreate, &device.passing, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", place)
+        check(call(host_nodes, cu.cuStreamCreateWithPriority, &device.utility, cu.CU_STREAM_NON_BLOCKING, 0), "cuStreamCreate", device.name)
+        check(call(host_nodes, cu.cuEventCreate, &device.passing, cu.CU_EVENT_DISABLE_TIMING), "cuEventCreate", device.name)
     except BaseException:
         pop(before)
         close_device(device)
@@ -383,7 +373,7 @@ cdef int allow(cu.CUmemoryPool pool, Device device) except -1:
     access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
     access.location.id = device.ordinal
     access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    return check(call(host_nodes, cu.cuMemPoolSetAccess, pool, &access, 1), "cuMemPoolSetAccess", place_of(device))
+    return check(call(host_nodes, cu.cuMemPoolSetAccess, pool, &access, 1), "cuMemPoolSetAccess", device.name)
 
 
 cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1:
@@ -409,7 +399,7 @@ cdef int link_rank(Device one, Device other) except -1:
         return 0
     pair = one.ordinal, other.ordinal
     if pair not in links:
-        check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", place_of(one))
+        check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", one.name)
         cu.cuDeviceGetP2PAttribute(&rank, cu.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, one.device, other.device)
         links[pair] = NEAR + min(max(rank, 0), HOST - NEAR - 1) if able else FAR
     return links[pair]
@@ -423,12 +413,8 @@ cdef int open_peer(Device one, Device other) except -1:
     code = call(host_nodes, cu.cuCtxEnablePeerAccess, other.context, 0)
     pop(before)
     if code != cu.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
-        check(code, "cuCtxEnablePeerAccess", place_of(one))
+        check(code, "cuCtxEnablePeerAccess", one.name)
     return allow(other.pool, one)
-
-
-cdef str place_of(Device device):
-    return device.name
 
 
 cdef cu.CUcontext UNCHANGED = <cu.CUcontext><uintptr_t>1
@@ -480,17 +466,13 @@ cdef cu.CUcontext primary_of(int ordinal) noexcept:
     """The primary context of a device that somebody in this process uses; else NULL."""
     cdef cu.CUcontext context = NULL
     cdef cu.CUdevice device = 0
-    if cu.cuDeviceGet(&device, ordinal) == cu.CUDA_SUCCESS and is_in_use(device):
-        if cu.cuDevicePrimaryCtxRetain(&context, device) == cu.CUDA_SUCCESS:
-            cu.cuDevicePrimaryCtxRelease(device)  # others hold it
-    return context
-
-
-cdef bint is_in_use(cu.CUdevice device) noexcept:
-    """Whether somebody in this process holds the primary context of a device."""
     cdef unsigned int flags = 0
     cdef int active = 0
-    return cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == cu.CUDA_SUCCESS and active != 0
+    if cu.cuDeviceGet(&device, ordinal) == cu.CUDA_SUCCESS:
+        if cu.cuDevicePrimaryCtxGetState(device, &flags, &active) == cu.CUDA_SUCCESS and active:
+            if cu.cuDevicePrimaryCtxRetain(&context, device) == cu.CUDA_SUCCESS:
+                cu.cuDevicePrimaryCtxRelease(device)  # others hold it
+    return context
 
 
 cdef Body* innermost = NULL

@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda.devices cimport Body, begin_body, end_body, check, own_function, pop, push
+from stf._drivers.cuda.devices cimport Body, begin_body, end_body, check, load_function, pop, push
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.host_nodes cimport OwnNode, put_own_node
 from stf._drivers.cuda.moves cimport count_nodes, memory_chain, move_memory
@@ -632,7 +632,7 @@ cdef class Condition:
         cdef cu.CUstream stream = <cu.CUstream><uintptr_t>pointer
         cdef cu.CUcontext before = push(self.context)
         try:
-            kernel = <cu.CUfunction><uintptr_t>own_function(self.context, DECIDE, b"stf_decide", self.where)
+            kernel = <cu.CUfunction><uintptr_t>load_function(DECIDE, b"stf_decide", self.context, self.where)
             code = call(host_nodes, cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL)
             check(code, "cuLaunchKernel", self.where)
         finally:

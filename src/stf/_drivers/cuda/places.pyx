@@ -45,18 +45,6 @@ def make_current(uintptr_t pointer):
     check(cu.cuCtxSetCurrent(<cu.CUcontext>pointer), "cuCtxSetCurrent", "this machine")
 
 
-def function_in(uintptr_t kernel, uintptr_t context):
-    """Return the function, in a context, of a kernel that belongs to none."""
-    cdef cu.CUfunction function
-    cdef cu.CUcontext before = NULL
-    cu.cuCtxGetCurrent(&before)
-    check(cu.cuCtxSetCurrent(<cu.CUcontext>context), "cuCtxSetCurrent", "a context of the caller's")
-    code = call(host_nodes, cu.cuKernelGetFunction, &function, <cu.CUkernel>kernel)
-    cu.cuCtxSetCurrent(before)
-    check(code, "cuKernelGetFunction", "a context of the caller's")
-    return <uintptr_t>function
-
-
 cdef DeviceStream adopt_stream(int index, int device, int64_t pointer, str place):
     """A stream of the caller's, which stays the caller's."""
     cdef DeviceStream stream = DeviceStream(index, device)
