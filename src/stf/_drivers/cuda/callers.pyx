@@ -19,8 +19,8 @@ from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda.devices cimport FAR, check, is_capturing, pop, push, refuse_capture, report_loss
 from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda.gil cimport call, host_nodes
-from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_finished, forget_gone, keep_in_graph
-from stf._drivers.cuda.memory cimport is_cudas
+from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, forget_in, keep_in_graph
+from stf._drivers.cuda.memory cimport alloc_unpooled, is_cudas
 from stf._drivers.cuda.places cimport adopt_stream, make_stream
 from stf._drivers.cuda.readback cimport ReadbackDriver
 from stf._drivers.cuda.stamps cimport Stamps
@@ -256,7 +256,8 @@ cdef class CallersDriver(ReadbackDriver):
         try:
             self.sweep_lingering()
             self.sweep_captured()
-            self.sweep_graphs()
+            forget_gone()
+            forget_in(self.graph_keeps)
             if not self.lingering:
                 self.pins.forget_orphans()
         finally:
@@ -298,22 +299,12 @@ cdef class CallersDriver(ReadbackDriver):
                 self.take_back(stream)
         return 0
 
-    cdef int sweep_graphs(self) except -1:
-        cdef GraphKeep keep
-        forget_gone()
-        kept, self.graph_keeps = self.graph_keeps, []
-        for item in kept:
-            keep = item
-            if not keep.gone[0]:
-                self.graph_keeps.append(keep)
-        return 0
-
     def retire(self):
         if self.lost is not None or self.closed:
             return self.close()
         self.store.empty()  # executables, and what bodies have allocated for them
         self.sweep()
-        forget_finished()
+        forget_in(unfinished)
         is_used = self.lingering or self.ends or self.captured or self.graph_keeps or self.stages
         if is_used or (<Stamps>self.stamps).clocks:  # whose events may be in a context of the user's
             return self.close()
@@ -339,7 +330,7 @@ cdef class CallersDriver(ReadbackDriver):
                     (<DeviceStream>item).keeps.clear()
             self.store.close()  # and what its executables needed
             self.sweep()
-            forget_finished()
+            forget_in(unfinished)
             unfinished.extend(self.graph_keeps)
             self.stages += [item for item in unfinished if isinstance(item, Stage)]
             unfinished[:] = [item for item in unfinished if not isinstance(item, Stage)]

@@ -2,7 +2,7 @@
 
 A node of a graph that others launch has a user object of the graph, which CUDA destroys when neither the graph nor
 anything made of it is left. Its destructor, on a thread of CUDA's too, sets a flag; the body goes when somebody looks at
-the flag. A node of a graph that is launched here (`OwnNode`) is kept by who keeps the graph.
+the flag (`GraphKeep`). A node of a graph that is launched here (`OwnNode`) is kept by who keeps the graph.
 """
 
 from libc.stdlib cimport calloc, free
@@ -35,9 +35,7 @@ cdef extern from *:
         for (int i = 0; i < limit_ms && stf_running; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 
-    /* The destructor of a node's user object: no CUDA here, and no Python. */
-    static inline void stf_note_gone(int *gone, int *nodes) {
-        stf_add(nodes, -1);
+    static inline void stf_note_gone(int *gone) {
         reinterpret_cast<std::atomic<int> *>(gone)->store(1);
         ++stf_gone;
     }
@@ -49,7 +47,7 @@ cdef extern from *:
     bint enter "stf_enter"() noexcept nogil
     void leave "stf_leave"() noexcept nogil
     void stop_bodies "stf_stop"(int limit_ms) noexcept nogil
-    void note_gone "stf_note_gone"(int* gone, int* nodes) noexcept nogil
+    void note_gone "stf_note_gone"(int* gone) noexcept nogil
     void begin_anew "stf_begin_anew"() noexcept nogil
     int take_gone "stf_take_gone"() noexcept nogil
     bint has_gone "stf_has_gone"() noexcept nogil
@@ -65,34 +63,40 @@ unfinished = []  # what drivers that are closed have left, and where CUDA may ye
 
 
 cdef class GraphKeep:
-    """Objects that a graph needs. `gone` is set by CUDA, on a thread of its own, when nothing of the graph is left."""
+    """What a graph needs, or a body that it calls. The entry is what CUDA knows of it.
 
-    def __cinit__(self, what):
-        self.gone = <int*>calloc(1, sizeof(int))
+    CUDA says there, on a thread of its own, that nothing of the graph is left.
+    """
+
+    def __cinit__(self, what, bint is_body=False):
+        self.entry = <Entry*>calloc(1, sizeof(Entry))
         self.what = what
-        if self.gone == NULL:
+        if self.entry == NULL:
             raise MemoryError
+        if is_body:
+            self.entry.body = <void*>what
 
     def __dealloc__(self):
-        if self.gone != NULL and self.gone[0]:
-            free(self.gone)  # else CUDA may write there yet
+        if self.entry != NULL and self.entry.gone:
+            free(self.entry)  # else CUDA may write there yet
 
 
-cdef void mark_keep_gone(void* gone) noexcept nogil:
-    (<int*>gone)[0] = 1
+cdef void mark_gone(void* entry) noexcept nogil:
+    """The destructor of a user object: no CUDA here, and no Python."""
+    if (<Entry*>entry).body != NULL:
+        add(&host_nodes, -1)
+    note_gone(&(<Entry*>entry).gone)
 
 
-cdef cu.CUresult keep_in_graph(cu.CUgraph graph, GraphKeep keep) noexcept:
-    """Let a graph keep objects until neither it, nor anything that is made of it, is left."""
+cdef cu.CUresult keep_in_graph(cu.CUgraph graph, GraphKeep keep) except *:
+    """Let a graph keep something until neither it, nor anything that is made of it, is left."""
     cdef cu.CUuserObject thing = NULL
-    code = cu.cuUserObjectCreate(&thing, keep.gone, mark_keep_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-    if code == cu.CUDA_SUCCESS:
-        code = retain(graph, thing)
-    return code
-
-
-cdef cu.CUresult retain(cu.CUgraph graph, cu.CUuserObject thing) noexcept:
-    """Let a graph have a user object, which is destroyed if it cannot."""
+    code = cu.cuUserObjectCreate(&thing, keep.entry, mark_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+    if code != cu.CUDA_SUCCESS:
+        return code
+    if keep.entry.body != NULL:
+        living.append(keep)
+        add(&host_nodes, 1)
     code = call(host_nodes, cu.cuGraphRetainUserObject, graph, thing, 1, cu.CU_GRAPH_USER_OBJECT_MOVE)
     if code != cu.CUDA_SUCCESS:
         call(host_nodes, cu.cuUserObjectRelease, thing, 1)
@@ -116,29 +120,6 @@ cdef class HostMemory:
 # -- bodies ---------------------------------------------------------------------------------------------------------
 
 
-cdef struct Entry:
-    void* body
-    int gone
-
-
-cdef class HostNode:
-    """A body that a graph calls; `entry` is what CUDA knows of it."""
-
-    cdef Entry* entry
-    cdef object body
-
-    def __cinit__(self, body):
-        self.entry = <Entry*>calloc(1, sizeof(Entry))
-        if self.entry == NULL:
-            raise MemoryError
-        self.body = body
-        self.entry.body = <void*>body
-
-    def __dealloc__(self):
-        if self.entry != NULL and self.entry.gone:
-            free(self.entry)  # else CUDA may write there yet
-
-
 cdef void run_node(void* entry) noexcept nogil:
     """What CUDA calls; once the interpreter ends, nothing is done."""
     if enter():
@@ -151,27 +132,17 @@ cdef void run_body(void* body) noexcept with gil:
     (<object>body)()
 
 
-cdef void mark_gone(void* entry) noexcept nogil:
-    note_gone(&(<Entry*>entry).gone, &host_nodes)
-
-
 cdef cu.CUresult add_host_node(cu.CUstream stream, object body) except *:
     """Let the graph that a stream is captured into call ``body()`` there; it lives as long as that, and what it makes."""
     cdef cu.CUgraph graph = NULL
-    cdef cu.CUuserObject thing = NULL
     cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
-    cdef HostNode node = HostNode(body)
+    cdef GraphKeep node = GraphKeep(body, True)
     forget_gone()
     code = call(host_nodes, cu.cuStreamGetCaptureInfo, stream, &status, NULL, &graph, NULL, NULL, NULL)
     if code == cu.CUDA_SUCCESS and status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
         code = cu.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
     if code == cu.CUDA_SUCCESS:
-        code = cu.cuUserObjectCreate(&thing, node.entry, mark_gone, 1, cu.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-    if code != cu.CUDA_SUCCESS:
-        return code
-    living.append(node)
-    add(&host_nodes, 1)
-    code = retain(graph, thing)
+        code = keep_in_graph(graph, node)
     if code == cu.CUDA_SUCCESS:
         code = call(host_nodes, cu.cuLaunchHostFunc, stream, run_node, node.entry)
     return code
@@ -200,15 +171,18 @@ cdef cu.CUresult put_own_node(cu.CUstream stream, OwnNode node) noexcept:
 
 cdef int forget_gone() except -1:
     """Let go the bodies of graphs that are gone."""
-    cdef HostNode node
-    if not take_gone():
-        return 0
+    if take_gone():
+        forget_in(living)
+    return 0
+
+
+cdef int forget_in(list keeps) except -1:
+    """Let go what graphs needed that are gone."""
     kept = []
     gone = []
-    for item in living:
-        node = item
-        (gone if node.entry.gone else kept).append(node)
-    living[:] = kept
+    for item in keeps:
+        (gone if isinstance(item, GraphKeep) and (<GraphKeep>item).entry.gone else kept).append(item)
+    keeps[:] = kept
     gone.clear()  # what they hold goes when the list is whole again
     return 0
 
@@ -218,20 +192,12 @@ def count():
     return host_nodes
 
 
-cdef int forget_finished() except -1:
-    """Let go what graphs needed that are gone, of drivers that are closed."""
-    gone = [item for item in unfinished if isinstance(item, GraphKeep) and (<GraphKeep>item).gone[0]]
-    for item in gone:
-        unfinished.remove(item)
-    return 0
-
-
 def on_collection(phase, info):
     """With a collection of garbage goes what graphs needed that are gone."""
     if phase == "stop" and has_gone():
         forget_gone()
     if phase == "stop" and unfinished:
-        forget_finished()
+        forget_in(unfinished)
 
 
 def stop():
