@@ -17,7 +17,6 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
 from stf._drivers.cuda.devices cimport Device, begin_body, end_body, error_of, is_capturing, is_sticky, pop, push, trim
-from stf._drivers.cuda.fill cimport fill_planned
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.hardware cimport HardwareDriver
 from stf._drivers.cuda.memory cimport alloc_unpooled, free_unpooled, make_pins
@@ -26,7 +25,8 @@ from stf._drivers.cuda.streams cimport KEEPS, RING, COMMITTED, SHORT, DeviceStre
 from stf._drivers.cuda.streams cimport block_on, is_in_capture, is_quiet, leave, make_event, put_off, record_event, refresh
 from stf._drivers.cuda.streams cimport reuse_event, committed_at
 from stf._drivers.cuda.submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
-from stf._drivers.cuda.work cimport check_launch, copy_planned, copy_run, launch_function, order_streams
+from stf._drivers.cuda.work cimport check_launch, copy_and_settle, copy_planned, copy_run, fill_planned, launch_function
+from stf._drivers.cuda.work cimport order_streams
 from stf._drivers.cuda.submitter import CALLS
 from stf._drivers.queues cimport BODY, CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, QueueDriver, Stream, make_op
 

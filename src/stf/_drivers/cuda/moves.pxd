@@ -3,7 +3,4 @@ from libc.stdint cimport int64_t
 
 cdef size_t count_nodes(cu.CUgraph graph, str where) except? 0
 cdef object memory_chain(cu.CUgraphNode last, size_t count, str where)
-cdef bint may_move(cu.CUgraphNode node, str where) except -1
-cdef int64_t target_of(cu.CUDA_MEMCPY3D* copied) noexcept
-cdef int64_t source_of(cu.CUDA_MEMCPY3D* copied) noexcept
 cdef int move_memory(cu.CUgraphExec executable, cu.CUgraphNode node, int64_t target, int64_t source, str where) except -1

@@ -1,4 +1,4 @@
-"""Work as CUDA takes it: copies as `copyplan` plans them, launches, the order of two streams."""
+"""Work as CUDA takes it: copies and fills as they are planned, launches, the order of two streams."""
 
 from libc.stdint cimport int64_t, uintptr_t
 from libc.string cimport memset
@@ -86,6 +86,35 @@ cdef void aim(cu.CUDA_MEMCPY3D_PEER* block, int64_t target, int64_t source) noex
         block.srcDevice = <cu.CUdeviceptr>source
     else:
         block.srcHost = <const void*><uintptr_t>source
+
+
+cdef cu.CUresult fill_planned(object plan, int64_t target, cu.CUstream stream) except *:
+    """Set the rectangles of a plan."""
+    cdef cu.CUresult code = cu.CUDA_SUCCESS
+    for offset, pitch, unit, value, width, height in plan:
+        if height == 1:
+            code = set_row(<cu.CUdeviceptr>(target + <int64_t>offset), unit, value, width, stream)
+        else:
+            code = set_rows(<cu.CUdeviceptr>(target + <int64_t>offset), pitch, unit, value, width, height, stream)
+        if code != cu.CUDA_SUCCESS:
+            break
+    return code
+
+
+cdef cu.CUresult set_row(cu.CUdeviceptr to, int unit, unsigned int value, size_t width, cu.CUstream stream) noexcept:
+    if unit == 1:
+        return call(host_nodes, cu.cuMemsetD8Async, to, <unsigned char>value, width, stream)
+    if unit == 2:
+        return call(host_nodes, cu.cuMemsetD16Async, to, <unsigned short>value, width, stream)
+    return call(host_nodes, cu.cuMemsetD32Async, to, value, width, stream)
+
+
+cdef cu.CUresult set_rows(cu.CUdeviceptr to, size_t pitch, int unit, unsigned int value, size_t width, size_t height, cu.CUstream stream) noexcept:
+    if unit == 1:
+        return call(host_nodes, cu.cuMemsetD2D8Async, to, pitch, <unsigned char>value, width, height, stream)
+    if unit == 2:
+        return call(host_nodes, cu.cuMemsetD2D16Async, to, pitch, <unsigned short>value, width, height, stream)
+    return call(host_nodes, cu.cuMemsetD2D32Async, to, pitch, value, width, height, stream)
 
 
 cdef cu.CUcontext context_of(int64_t address) noexcept:
