@@ -10,6 +10,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport check, pop, push
 from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.memory cimport alloc_unpooled
 from stf._drivers.cuda.work cimport copy_planned
 
 from stf._drivers.copyplan import plan_copy
@@ -39,23 +40,18 @@ def allocate(int kind, int ordinal, int64_t nbytes, uintptr_t stream):
     With stream 0 it is there at once.
     """
     cdef cu.CUdeviceptr address = 0
-    cdef void* pinned = NULL
     cdef cu.CUresult code
     cdef size_t size = max(nbytes, 1)
-    before = push(context_of(ordinal))
-    try:
+    cdef cu.CUcontext context = context_of(ordinal)
+    if kind == DEVICE:
+        before = push(context)
         with nogil:
-            if kind == PINNED:
-                code = cu.cuMemHostAlloc(&pinned, size, cu.CU_MEMHOSTALLOC_PORTABLE)
-                address = <cu.CUdeviceptr>pinned
-            elif kind == MANAGED:
-                code = cu.cuMemAllocManaged(&address, size, cu.CU_MEM_ATTACH_GLOBAL)
-            else:
-                code = cu.cuMemAllocAsync(&address, size, <cu.CUstream>stream)
-                if code == cu.CUDA_SUCCESS and not stream:
-                    code = cu.cuStreamSynchronize(NULL)
-    finally:
+            code = cu.cuMemAllocAsync(&address, size, <cu.CUstream>stream)
+            if code == cu.CUDA_SUCCESS and not stream:
+                code = cu.cuStreamSynchronize(NULL)
         pop(before)
+    else:
+        code = alloc_unpooled(context, kind == MANAGED, nbytes, &address)
     if code == cu.CUDA_ERROR_OUT_OF_MEMORY:
         raise MemoryError(f"{nbytes} bytes asked on cuda:{ordinal}")
     check(code, "cuMemAlloc", f"cuda:{ordinal}")

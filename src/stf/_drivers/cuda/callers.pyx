@@ -487,9 +487,9 @@ cdef class CallersDriver(ReadbackDriver):
                 code = cu.cuMemAllocFromPoolAsync(&address, stage.size, self.host_pool, self.home_device.utility)
                 if code == cu.CUDA_SUCCESS:
                     code = cu.cuStreamSynchronize(self.home_device.utility)
-            stage.store.pinned = <void*><uintptr_t>address
         else:
-            code = call(host_nodes, cu.cuMemHostAlloc, &stage.store.pinned, stage.size, cu.CU_MEMHOSTALLOC_PORTABLE)
+            code = alloc_unpooled(lane.context, False, stage.size, &address)
+        stage.store.pinned = <void*><uintptr_t>address
         leave(lane, before)
         give_back(mode)
         self.demand(code, "cuMemHostAlloc", -1)

@@ -561,7 +561,7 @@ cdef class CudaDriver(HardwareDriver):
         if not at_once:
             handle = (<DeviceStream>lane).handle
         if is_plain:
-            code = alloc_unpooled(gpu, device == MANAGED, size, &address)
+            code = alloc_unpooled(gpu.context, device == MANAGED, size, &address)
         else:
             with nogil:
                 code = cu.cuMemAllocFromPoolAsync(&address, size, pool, handle)

@@ -17,12 +17,12 @@ def is_managed(uintptr_t address):
     return code == cu.CUDA_SUCCESS and managed != 0
 
 
-cdef cu.CUresult alloc_unpooled(Device gpu, bint managed, int64_t nbytes, cu.CUdeviceptr* address) noexcept:
+cdef cu.CUresult alloc_unpooled(cu.CUcontext context, bint managed, int64_t nbytes, cu.CUdeviceptr* address) noexcept:
     """Managed memory, or pinned memory where the driver has no pool of it."""
     cdef void* pinned = NULL
     cdef cu.CUresult code
     cdef size_t size = max(nbytes, 1)
-    before = push(gpu.context)
+    before = push(context)
     with nogil:
         if managed:
             code = cu.cuMemAllocManaged(address, size, cu.CU_MEM_ATTACH_GLOBAL)

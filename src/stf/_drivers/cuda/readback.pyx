@@ -17,7 +17,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport is_sticky, pop, push
 from stf._drivers.cuda.gil cimport call, host_nodes
-from stf._drivers.cuda.memory cimport free_pinned
+from stf._drivers.cuda.memory cimport alloc_unpooled, free_pinned
 from stf._drivers.cuda.streams cimport DeviceStream, copy_through, leave
 from stf._drivers.cuda.submitter cimport stf_relax
 from stf._drivers.cuda.device_threads cimport DeviceThreadsDriver
@@ -46,17 +46,12 @@ cdef class ReadbackDriver(DeviceThreadsDriver):
     """The CUDA driver, which reads back a few bytes sooner than it waits for a stream."""
 
     def __init__(self, ordinals, workers, capacity, submit_thread, host_pool):
-        cdef void* pinned = NULL
-        cdef cu.CUresult code
+        cdef cu.CUdeviceptr pinned = 0
         DeviceThreadsDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
         for i in range(LANDINGS):
             self.lanes[i] = -1
-        before = push(self.home_device.context)
-        with nogil:
-            code = cu.cuMemHostAlloc(&pinned, LANDINGS * LANDING_BYTES, cu.CU_MEMHOSTALLOC_PORTABLE)
-        pop(before)
-        if code == cu.CUDA_SUCCESS:
-            self.words = <uint32_t*>pinned
+        alloc_unpooled(self.home_device.context, False, LANDINGS * LANDING_BYTES, &pinned)
+        self.words = <uint32_t*>pinned
         self.reads_back = self.words != NULL
 
     cpdef int begin_readback(self, int stream, int64_t address, int64_t nbytes) except -2:
