@@ -19,7 +19,7 @@ cdef class Server:
     cdef bint idle
     cdef bint is_counted  # the body that it runs is one of those that were called
 
-cdef class DeviceThreadsDriver(WorkerDriver):
+cdef class DeviceThreadsDriver(CudaDriver):
     cdef list threads  # one for each device, or None
     cdef dict servers  # by the identifier of the thread
     cdef DeviceThread thread_of(self, int device)

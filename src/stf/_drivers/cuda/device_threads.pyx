@@ -37,6 +37,7 @@ from libc.stdint cimport int64_t
 
 from cuda.bindings cimport cydriver as cu
 
+from stf._drivers.cuda.driver cimport CudaDriver
 from stf._drivers.cuda.streams cimport DeviceStream
 from stf._drivers.queues cimport BODY, Op, Stream, make_op
 
@@ -49,7 +50,7 @@ cdef int READY = 1  # the `sequence` of a body whose stream has got to it
 
 
 cdef class DeviceThread:
-    """The bodies of a device, and the thread that calls them."""
+    """The bodies of a device, and the thread that calls them.
 
     As a stream gets to a number, this gets past bodies that have ended, or wait for other work inside. It has no queue.
     """
@@ -63,13 +64,13 @@ cdef class Server:
         self.baton = make_baton()
 
 
-cdef class DeviceThreadsDriver(WorkerDriver):
+cdef class DeviceThreadsDriver(CudaDriver):
     """The CUDA driver, which may call the bodies of each device in a thread of the device."""
 
     def __init__(self, ordinals, workers, capacity, submit_thread, host_pool):
         self.threads = [None] * len(ordinals)
         self.servers = {}
-        WorkerDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
+        CudaDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
 
     # -- who submits -------------------------------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ cdef class DeviceThreadsDriver(WorkerDriver):
         cdef Stream lane = <Stream>self.streams[stream]
         if lane.device >= 0:
             (<DeviceStream>lane).behind_host = True
-        return WorkerDriver.call(self, stream, body)
+        return CudaDriver.call(self, stream, body)
 
     cpdef int call_in_turn(self, int stream, object body) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
@@ -227,10 +228,10 @@ cdef class DeviceThreadsDriver(WorkerDriver):
                 self.count(me.thread)
             finally:
                 self.gate.leave()
-        return WorkerDriver.block(self, baton, timeout_s)
+        return CudaDriver.block(self, baton, timeout_s)
 
     def owns_thread(self, ident):
-        return ident in self.servers or WorkerDriver.owns_thread(self, ident)
+        return ident in self.servers or CudaDriver.owns_thread(self, ident)
 
     # -- the queues (all under the gate) -----------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ cdef class DeviceThreadsDriver(WorkerDriver):
         """Hand a stream to the workers; one that has got to a body, to the thread of its device."""
         cdef DeviceThread thread
         if stream.head.kind != BODY:
-            return WorkerDriver.offer(self, stream)
+            return CudaDriver.offer(self, stream)
         stream.head.sequence = READY
         thread = self.threads[stream.device]
         if thread.first is stream.head:
@@ -258,7 +259,7 @@ cdef class DeviceThreadsDriver(WorkerDriver):
         return self.wake(thread)
 
     cpdef int close(self) except -1:
-        WorkerDriver.close(self)
+        CudaDriver.close(self)
         self.gate.enter()
         try:
             for item in self.threads:

@@ -40,6 +40,9 @@ cdef class CudaDriver(HardwareDriver):
     cdef int launch_later(self, DeviceStream lane, what) except -1
     cdef int launch_on(self, DeviceStream lane, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cdef int drain_stream(self, DeviceStream stream) except -1
+    cdef int wait_for_devices(self, HostStream lane) except -1
+    cdef int copy_now(self, what) except -1
+    cdef int settle_pending(self, HostStream stream) except -1
     cdef int must_have_room(self, int device, int64_t nbytes) except -1
     cdef int unmap(self, address, DeviceStream lane) except -1
     cdef int free_in_order(self, DeviceStream lane, what) except -1

@@ -28,7 +28,8 @@ from stf._drivers.cuda.submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVEN
 from stf._drivers.cuda.work cimport check_launch, copy_and_settle, copy_planned, copy_run, fill_planned, launch_function
 from stf._drivers.cuda.work cimport order_streams
 from stf._drivers.cuda.submitter import CALLS
-from stf._drivers.queues cimport BODY, CALL, COPY, FILL, FREE, LAUNCH, STAMP, Op, QueueDriver, Stream, make_op
+from stf._drivers.queues cimport BODY, CALL, COPY, FILL, FREE, LAUNCH, RECORD, STAMP, Op, QueueDriver, Stream
+from stf._drivers.queues cimport is_called_off, make_op
 
 import time
 
@@ -163,9 +164,7 @@ cdef class CudaDriver(HardwareDriver):
         else:
             QueueDriver.stream_enter(self, lane.index)
         try:
-            while lane.next_awaited() is not None:
-                self.wait_done(lane.awaited, lane.until)
-                lane.await_next()
+            self.wait_for_devices(lane)
         except BaseException:
             self.release_hold(lane, make_op(CALL, None))
             raise
@@ -383,6 +382,13 @@ cdef class CudaDriver(HardwareDriver):
             forget_keeps(lane)
         return True
 
+    cdef int wait_for_devices(self, HostStream lane) except -1:
+        """Wait for what a host's stream got past."""
+        while lane.next_awaited() is not None:
+            self.wait_done(lane.awaited, lane.until)
+            lane.await_next()
+        return 0
+
     cpdef int drain(self, int stream) except -1:
         return self.drain_stream(<DeviceStream>self.streams[stream])
 
@@ -537,6 +543,55 @@ cdef class CudaDriver(HardwareDriver):
         with nogil:
             code = cu.cuStreamSynchronize(stream.handle)
         return self.note(code, "cuStreamSynchronize", stream.device)
+
+    # -- what workers do: they wait for devices first, then call, copy or free ---------------------------------
+
+    cdef int execute(self, Stream stream, Op op) except -1:
+        """A call waits for the devices first."""
+        if op.kind == CALL:
+            try:
+                if stream.device < 0:
+                    self.settle_pending(<HostStream>stream)
+                else:
+                    self.drain_stream(<DeviceStream>stream)
+            except BaseException as error:
+                self.failed(stream, error)
+        return QueueDriver.execute(self, stream, op)
+
+    cdef int perform(self, Stream stream, Op op) except -1:
+        if stream.device < 0:
+            self.settle_pending(<HostStream>stream)
+        if op.kind == COPY:
+            self.copy_now(op.body)
+        elif op.kind == FREE:
+            self.free_on(op.body, self.home_device.utility)
+        elif op.kind == RECORD:
+            self.gate.enter()
+            try:
+                QueueDriver.reach(self, stream, op.sequence)
+            finally:
+                self.gate.leave()
+        return 0
+
+    cdef int copy_now(self, what) except -1:
+        """A copy on a host's stream, of memory of whatever place: a worker waits until it is done."""
+        cdef Device gpu = self.home_device
+        target, target_strides, source, source_strides, shape, itemsize, keep = what
+        if is_called_off(keep):
+            return 0
+        plan = plan_copy(shape, target_strides, source_strides, itemsize)
+        code = copy_and_settle(plan, target, source, gpu.context, gpu.utility)
+        return self.demand(code, "cuMemcpyAsync", gpu.ordinal)
+
+    cdef int settle_pending(self, HostStream stream) except -1:
+        """Wait for what a host's stream got past; meanwhile another worker may take this one's place."""
+        if stream.awaited is not None:
+            self.lend(1)
+            try:
+                self.wait_for_devices(stream)
+            finally:
+                self.lend(-1)
+        return 0
 
     def statistics(self):
         spare = len(self.spare) + sum([len(device.spare) for device in self.devices])
