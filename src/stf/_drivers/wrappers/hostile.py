@@ -77,17 +77,16 @@ class HostileDriver(WrappingDriver):
     def stream_create(self, device: int, priority: int = 0) -> int:
         if not -1 <= device < self.device_count:
             self.refuse(INVALID_VALUE, "stream_create", f"there is no device {device}")
-        stream = int(self.inner.stream_create(device, priority))
-        self.issued[stream] = self.reported[stream] = 0
-        return stream
+        return self.created(int(self.inner.stream_create(device, priority)))
 
     def stream_adopt(self, device: int, pointer: int) -> int:
-        stream = int(self.inner.stream_adopt(device, pointer))
-        self.issued[stream] = self.reported[stream] = 0
-        return stream
+        return self.created(int(self.inner.stream_adopt(device, pointer)))
 
     def stream_create_in(self, device: int, context: int) -> int:
-        stream = int(self.inner.stream_create_in(device, context))
+        return self.created(int(self.inner.stream_create_in(device, context)))
+
+    def created(self, stream: int) -> int:
+        """Nothing was recorded on a new stream."""
         self.issued[stream] = self.reported[stream] = 0
         return stream
 
@@ -175,18 +174,8 @@ class HostileDriver(WrappingDriver):
         self.unrecorded.add(stream)
         return int(self.inner.call_in_turn(stream, LateCall(self, body)))
 
-    def copy(
-        self,
-        stream: int,
-        target: int,
-        target_strides: tuple[int, ...],
-        source: int,
-        source_strides: tuple[int, ...],
-        shape: tuple[int, ...],
-        itemsize: int,
-        keep: Any,
-        number: int = 0,
-    ) -> int:
+    def copy(self, stream: int, *what: Any) -> int:
+        target, target_strides, source, source_strides, shape, itemsize = what[:6]
         self.check_stream("copy", stream)
         self.check_memory("copy", target, shape, target_strides, itemsize)
         self.check_memory("copy", source, shape, source_strides, itemsize)
@@ -195,9 +184,7 @@ class HostileDriver(WrappingDriver):
             raise DriverError("UNKNOWN", UNKNOWN, "copy", f"stream {stream}", f"copy {self.copies} is to fail")
         self.delay(stream)
         self.unrecorded.add(stream)
-        return int(
-            self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep, number)
-        )
+        return int(self.inner.copy(stream, *what))
 
     def fill(self, stream: int, target: int, strides: tuple[int, ...], shape: tuple[int, ...], pattern: bytes) -> bool:
         self.check_stream("fill", stream)

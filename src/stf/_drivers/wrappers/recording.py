@@ -79,6 +79,18 @@ def noted(verb: str, entry: str, count: int) -> Callable[..., Any]:
     return noted_verb
 
 
+def noted_when_true(verb: str, entry: str) -> Callable[..., Any]:
+    """Return a verb with an entry, with stream and event, behind it where it returns that the event has passed."""
+
+    def noted_verb(self: RecordingDriver, *arguments: Any) -> bool:
+        passed = bool(getattr(self.inner, verb)(*arguments))
+        if passed:
+            self.recording.note(entry, *arguments[:2])
+        return passed
+
+    return noted_verb
+
+
 class RecordingDriver(WrappingDriver):
     """Logs every verb of `inner` in `recording`.
 
@@ -113,6 +125,9 @@ class RecordingDriver(WrappingDriver):
     play_captured = noted("play_captured", "launch", 1)
     queue_captured = noted("queue_captured", "launch", 1)
     launch = noted("launch", "launch", 1)
+    free = noted("free", "free", 4)
+    query = noted_when_true("query", "completed")
+    synchronize = noted_when_true("synchronize", "synchronized")
 
     def stream_adopt(self, device: int, pointer: int) -> int:
         return self.created(int(self.inner.stream_adopt(device, pointer)), device)
@@ -143,18 +158,6 @@ class RecordingDriver(WrappingDriver):
             self.recording.note("completed", stream, sequence)
         return sequence
 
-    def query(self, stream: int, sequence: int) -> bool:
-        passed = bool(self.inner.query(stream, sequence))
-        if passed:
-            self.recording.note("completed", stream, sequence)
-        return passed
-
-    def synchronize(self, stream: int, sequence: int, timeout_s: float) -> bool:
-        reached = bool(self.inner.synchronize(stream, sequence, timeout_s))
-        if reached:
-            self.recording.note("synchronized", stream, sequence)
-        return reached
-
     def drain(self, stream: int) -> int:
         self.inner.drain(stream)
         self.recording.note("drained", stream)
@@ -165,24 +168,10 @@ class RecordingDriver(WrappingDriver):
         self.recording.note("alloc", device, nbytes, stream, address)
         return address
 
-    def free(self, device: int, address: int, nbytes: int, stream: int) -> int:
-        self.recording.note("free", device, address, nbytes, stream)
-        return int(self.inner.free(device, address, nbytes, stream))
-
-    def copy(
-        self,
-        stream: int,
-        target: int,
-        target_strides: tuple[int, ...],
-        source: int,
-        source_strides: tuple[int, ...],
-        shape: tuple[int, ...],
-        itemsize: int,
-        keep: Any,
-        number: int = 0,
-    ) -> int:
+    def copy(self, stream: int, *what: Any) -> int:
+        target, target_strides, source, source_strides, shape, itemsize = what[:6]
         into, out = (target, shape, target_strides, itemsize), (source, shape, source_strides, itemsize)
-        self.inner.copy(stream, target, target_strides, source, source_strides, shape, itemsize, keep, number)
+        self.inner.copy(stream, *what)
         self.recording.note("copy", stream, into, out)
         return 0
 
@@ -193,14 +182,16 @@ class RecordingDriver(WrappingDriver):
         return True
 
     def call(self, stream: int, body: Any) -> int:
-        self.calls += 1
-        self.recording.note("call", stream, self.calls)
-        return int(self.inner.call(stream, RecordedBody(self.recording, self.calls, body)))
+        return int(self.inner.call(stream, self.called(stream, body)))
 
     def call_in_turn(self, stream: int, body: Any) -> int:
+        return int(self.inner.call_in_turn(stream, self.called(stream, body)))
+
+    def called(self, stream: int, body: Any) -> RecordedBody:
+        """Note a call; return what is called."""
         self.calls += 1
         self.recording.note("call", stream, self.calls)
-        return int(self.inner.call_in_turn(stream, RecordedBody(self.recording, self.calls, body)))
+        return RecordedBody(self.recording, self.calls, body)
 
 
 class RecordedBody:

@@ -7,6 +7,8 @@ from typing import Any
 
 from stf._drivers.base import Driver
 
+# Attributes that `Driver` has too, and which are those of the inner driver.
+SAME = "device_count home shares_host runs_inline name stamps values kernels graphs parcels has_callers records_late"
 # What nobody asks a driver around another for, and its end: it does not rest, and what it is for ends with it.
 OWN = ("begin_readback", "end_readback", "retire")
 
@@ -16,18 +18,8 @@ class WrappingDriver(Driver):
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
-        self.device_count = inner.device_count
-        self.home = inner.home
-        self.shares_host = inner.shares_host
-        self.runs_inline = inner.runs_inline
-        self.name = inner.name
-        self.stamps = inner.stamps
-        self.values = inner.values
-        self.kernels = inner.kernels
-        self.graphs = inner.graphs
-        self.parcels = inner.parcels
-        self.has_callers = inner.has_callers
-        self.records_late = inner.records_late
+        for name in SAME.split():
+            setattr(self, name, getattr(inner, name))
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner":
