@@ -17,6 +17,7 @@ ctypedef struct ArrayStruct:
     void* data
 
 cpdef int64_t address_of(object block) except -1
+cpdef tuple extent(int64_t address, object strides, object shape, int64_t itemsize)
 
 cdef class Driver:
     cdef public int device_count

@@ -22,6 +22,21 @@ def address_of(array):
     return cython.cast(cython.longlong, cython.cast("ArrayStruct*", PyCapsule_GetPointer(capsule, cython.NULL)).data)
 
 
+def extent(address, strides, shape, itemsize):
+    """Return the first address of an array, and the one behind it; they are the same if it is empty."""
+    first: cython.longlong = address
+    end: cython.longlong = address + itemsize
+    for n, stride in zip(shape, strides, strict=True):
+        if n == 0:
+            return address, address
+        reach: cython.longlong = (n - 1) * stride
+        if reach < 0:
+            first += reach
+        else:
+            end += reach
+    return first, end
+
+
 class Registered:
     """One use of registered memory of the host, and its owner: it ends when nothing holds this any more."""
 

@@ -117,16 +117,11 @@ def array_at(address, shape, strides, dtype):
     """Return a NumPy array over raw memory; `strides` in bytes, of either sign. The caller keeps the memory alive."""
     import ctypes
 
-    low = high = 0
-    for n, step in zip(shape, strides, strict=True):
-        if n == 0:
-            return np.empty(shape, dtype)
-        span = (n - 1) * step
-        low += min(span, 0)
-        high += max(span, 0)
-    extent = high - low + np.dtype(dtype).itemsize
-    buffer = (ctypes.c_char * extent).from_address(address + low)
-    return np.ndarray(shape, dtype, buffer, -low, strides)
+    first, end = extent(address, strides, shape, np.dtype(dtype).itemsize)
+    if first == end:
+        return np.empty(shape, dtype)
+    buffer = (ctypes.c_char * (end - first)).from_address(first)
+    return np.ndarray(shape, dtype, buffer, address - first, strides)
 
 
 def copy_strided(what):

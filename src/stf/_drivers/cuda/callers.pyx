@@ -13,7 +13,7 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.base cimport MANAGED, STAGED_HERE
+from stf._drivers.base cimport MANAGED, STAGED_HERE, extent
 from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda.devices cimport FAR, check, is_capturing, pop, push, refuse_capture, report_loss
@@ -26,7 +26,7 @@ from stf._drivers.cuda.readback cimport ReadbackDriver
 from stf._drivers.cuda.stamps cimport Stamps
 from stf._drivers.cuda.streams cimport RING, DeviceStream, destroy_events, destroy_stream, forget_keeps, leave
 from stf._drivers.cuda.streams cimport refresh
-from stf._drivers.cuda.work cimport extent, packed_strides
+from stf._drivers.cuda.work cimport packed_strides
 from stf._drivers.queues cimport CALL, GRAPH, KEEP, Op, QueueDriver, Stream, is_called_off
 
 from stf._drivers.cuda.devices import current_ordinal

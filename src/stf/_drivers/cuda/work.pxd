@@ -8,6 +8,5 @@ cdef cu.CUresult copy_run(int64_t target, int64_t source, int64_t width, cu.CUst
 cdef cu.CUresult copy_and_settle(object plan, int64_t target, int64_t source, cu.CUcontext context, cu.CUstream stream)
 cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block)
 cdef cu.CUresult fill_planned(object plan, int64_t target, cu.CUstream stream) except *
-cdef tuple extent(int64_t address, tuple strides, tuple shape, int64_t itemsize)
 cdef tuple packed_strides(tuple shape, int64_t itemsize)
 cdef cu.CUcontext context_of(int64_t address) noexcept

@@ -194,20 +194,6 @@ cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second, cu.CUevent
     return code
 
 
-cdef tuple extent(int64_t address, tuple strides, tuple shape, int64_t itemsize):
-    """The first address of an array, and the one behind it."""
-    cdef int64_t first = address, end = address + itemsize
-    for n, stride in zip(shape, strides):
-        if n == 0:
-            return address, address
-        reach = (n - 1) * stride
-        if reach < 0:
-            first += reach
-        else:
-            end += reach
-    return first, end
-
-
 cdef tuple packed_strides(tuple shape, int64_t itemsize):
     """Strides in bytes of an array without gaps, in C order."""
     strides = []

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any
 
+from stf._drivers.base import extent
 from stf._drivers.wrappers.wrapping import WrappingDriver
 from stf.errors import DriverError
 
@@ -246,7 +247,7 @@ class HostileDriver(WrappingDriver):
 
     def check_memory(self, verb: str, address: int, shape: Any, strides: Any, itemsize: int) -> None:
         """Refuse memory that was freed, and arrays that reach out of their allocation."""
-        low, high = extent(address, shape, strides, itemsize)
+        low, high = extent(address, strides, shape, itemsize)
         for block in list(self.quarantine):
             if low < block.address + block.nbytes and block.address < high:
                 self.refuse(ILLEGAL_ADDRESS, verb, f"{block.nbytes} bytes at {block.address:#x} were freed")
@@ -303,14 +304,3 @@ class LateCall:
         self.driver.dawdle()
         self.body()
         self.driver.dawdle()
-
-
-def extent(address: int, shape: Any, strides: Any, itemsize: int) -> tuple[int, int]:
-    """Lowest address of a strided array and the one past the highest; equal if it is empty."""
-    low = high = address
-    for n, step in zip(shape, strides, strict=True):
-        if n == 0:
-            return address, address
-        low += min((n - 1) * step, 0)
-        high += max((n - 1) * step, 0)
-    return low, high + itemsize
