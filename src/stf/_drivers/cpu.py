@@ -55,12 +55,9 @@ class CpuDriver(QueueDriver):
         self.copy_watcher = watcher
 
     def statistics(self):
-        self.gate.enter()
-        try:
+        with self.gate:
             spare = len(self.spare)
             return len(self.streams) - spare, spare, self.workers, self.live_allocations, list(self.used)
-        finally:
-            self.gate.leave()
 
     # -- memory ------------------------------------------------------------------------------------------------
 

@@ -211,8 +211,7 @@ class QueueDriver(Driver):
     # -- streams and events ------------------------------------------------------------------------------------
 
     def stream_create(self, device, priority=0):
-        self.gate.enter()
-        try:
+        with self.gate:
             index = self.spare.pop() if self.spare else len(self.streams)
             if index == len(self.streams):
                 self.streams.append(None)
@@ -220,8 +219,6 @@ class QueueDriver(Driver):
             stream.priority = priority
             self.streams[index] = stream
             return index
-        finally:
-            self.gate.leave()
 
     def priorities(self, device):
         return 0, HIGHEST
@@ -230,14 +227,11 @@ class QueueDriver(Driver):
         self.gate.enter()
         try:
             self.spare.append(stream)
-        finally:
-            self.gate.leave()
         return 0
 
     def stream_enter(self, stream):
         lane: Stream = self.streams[stream]
-        self.gate.enter()
-        try:
+        with self.gate:
             if lane.head is None and not lane.busy:
                 lane.busy = True
                 lane.held = True
@@ -287,8 +281,7 @@ class QueueDriver(Driver):
         found = set()
         reached = {}
         queue = [(self.streams[stream], sequence or (1 << 62))]
-        self.gate.enter()
-        try:
+        with self.gate:
             while queue:
                 item, wanted = queue.pop()
                 lane: Stream = item
@@ -302,8 +295,6 @@ class QueueDriver(Driver):
                     if op.kind == WAIT:
                         queue.append((op.other, op.sequence))
                     op = op.next
-        finally:
-            self.gate.leave()
         return found
 
     def lend(self, places):

@@ -109,12 +109,9 @@ cdef class CallersDriver(ReadbackDriver):
         return self.add_foreign(stream)
 
     cdef int add_foreign(self, DeviceStream lane) except -1:
-        self.gate.enter()
-        try:
+        with self.gate:
             lane.index = len(self.streams)
             self.streams.append(lane)
-        finally:
-            self.gate.leave()
         return lane.index
 
     cdef int take_back(self, int stream) except -1:
@@ -122,14 +119,11 @@ cdef class CallersDriver(ReadbackDriver):
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if not lane.foreign:
             return ReadbackDriver.stream_destroy(self, stream)
-        self.gate.enter()
-        try:
+        with self.gate:
             self.live_events -= destroy_stream(lane)
             self.live_streams -= not lane.adopted
             self.streams[stream] = None
             self.spare.append(stream)
-        finally:
-            self.gate.leave()
         return 0
 
     # -- streams that go back while they work ------------------------------------------------------------------

@@ -99,8 +99,7 @@ cdef class CudaDriver(HardwareDriver):
         cdef DeviceStream stream
         cdef HostStream host
         cdef Device gpu = self.gpu(device) if device >= 0 else None
-        self.gate.enter()
-        try:
+        with self.gate:
             if device < 0:
                 index = self.spare.pop() if self.spare else len(self.streams)
                 if index == len(self.streams):
@@ -121,13 +120,10 @@ cdef class CudaDriver(HardwareDriver):
             self.streams.append(stream)
             self.live_streams += 1
             return stream.index
-        finally:
-            self.gate.leave()
 
     cpdef int stream_destroy(self, int stream) except -1:
         cdef DeviceStream lane
-        self.gate.enter()
-        try:
+        with self.gate:
             if (<Stream>self.streams[stream]).device < 0:
                 self.spare.append(stream)
                 return 0
@@ -137,8 +133,6 @@ cdef class CudaDriver(HardwareDriver):
             lane.uses += 1
             lane.keeps.clear()
             (<Device>self.devices[lane.device]).spare.append(stream)
-        finally:
-            self.gate.leave()
         return 0
 
     cpdef int stream_enter(self, int stream) except -1:
