@@ -5,7 +5,4 @@ from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef class CpuDriver(QueueDriver):
     cdef readonly dict memory
-    cdef readonly list used
-    cdef readonly list capacity
     cdef object copy_watcher
-    cdef readonly int64_t live_allocations

@@ -34,17 +34,14 @@ class CpuDriver(QueueDriver):
     """
 
     def __init__(self, device_count=1, shares_host=True, workers=1, capacity=None):
-        QueueDriver.__init__(self, device_count, workers)
+        QueueDriver.__init__(self, device_count, workers, capacity)
         self.shares_host = shares_host
         self.runs_inline = True
         self.adopts = capacity is None or not any(capacity)
         self.name = "cpu"
         self.memory = {}
-        self.used = [0] * (device_count + 1)
-        self.capacity = [0, *capacity] if capacity else [0] * (device_count + 1)
         self.loops = Loops()
         self.copy_watcher = None
-        self.live_allocations = 0
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):
         what = target, target_strides, source, source_strides, shape, itemsize, keep, number
@@ -68,8 +65,7 @@ class CpuDriver(QueueDriver):
         address: cython.longlong = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         self.gate.enter()
         try:
-            if self.capacity[place] and self.used[place] + nbytes > self.capacity[place]:
-                raise MemoryError(f"{nbytes} bytes asked, {self.capacity[place] - self.used[place]} free")
+            self.must_have_room(device, nbytes)
             used = self.used[place] + nbytes
             self.memory[address] = block
             self.used[place] = used

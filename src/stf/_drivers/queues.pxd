@@ -92,6 +92,9 @@ cdef class QueueDriver(Driver):
     cdef public object chooser
     cdef public object errors
     cdef readonly set loss_watchers
+    cdef readonly list used  # bytes of the host, and of each device
+    cdef readonly list capacity
+    cdef readonly int64_t live_allocations
     cdef list helpers  # streams whose calls are pieces of a body that runs
     cdef Op take_mark(self, Stream lane, int64_t sequence)
     cdef int enqueue(self, int stream, Op op) except -1
@@ -101,6 +104,7 @@ cdef class QueueDriver(Driver):
     cdef int pass_wait(self, Stream stream, Op op) except -1
     cdef bint reach(self, Stream stream, int64_t sequence) except -1
     cdef bint issue(self, Stream stream, Op op) except -1
+    cdef int must_have_room(self, int device, int64_t nbytes) except -1
     cdef int settle(self) except -1
     cdef int wake(self, Stream stream) except -1
     cdef int put_first(self, Stream stream) except -1

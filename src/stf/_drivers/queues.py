@@ -184,10 +184,15 @@ class QueueDriver(Driver):
         How many devices there are.
     workers : int
         Worker threads.
+    capacity : sequence of int, optional
+        Bytes of memory per device; 0 for no bound.
     """
 
-    def __init__(self, device_count, workers):
+    def __init__(self, device_count, workers, capacity=None):
         self.device_count = device_count
+        self.used = [0] * (device_count + 1)
+        self.capacity = [0, *(capacity or [0] * device_count)]
+        self.live_allocations = 0
         self.stamps = None
         self.gate = Gate()
         self.streams = []
@@ -224,14 +229,14 @@ class QueueDriver(Driver):
         return 0, HIGHEST
 
     def stream_destroy(self, stream):
-        self.gate.enter()
-        try:
+        with self.gate:
             self.spare.append(stream)
         return 0
 
     def stream_enter(self, stream):
         lane: Stream = self.streams[stream]
-        with self.gate:
+        self.gate.enter()
+        try:
             if lane.head is None and not lane.busy:
                 lane.busy = True
                 lane.held = True
@@ -420,6 +425,13 @@ class QueueDriver(Driver):
 
     def handle(self, stream):
         return None
+
+    def must_have_room(self, device, nbytes):
+        """Raise MemoryError if a device's memory would not do."""
+        place: cython.int = device + 1
+        if place > 0 and self.capacity[place] and self.used[place] + nbytes > self.capacity[place]:
+            raise MemoryError(f"{nbytes} bytes asked, {self.capacity[place] - self.used[place]} free")
+        return 0
 
     # -- the queues (all under the gate) -----------------------------------------------------------------------
 

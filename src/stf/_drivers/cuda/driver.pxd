@@ -9,9 +9,6 @@ from stf._drivers.queues cimport Op, Stream
 cdef class CudaDriver(HardwareDriver):
     cdef readonly Submitter submitter
     cdef readonly object pins
-    cdef readonly list used
-    cdef readonly list capacity
-    cdef readonly int64_t live_allocations
     cdef dict mapped  # by address: (mapping, number of the place, device, bytes of its pages)
     cdef readonly int64_t live_streams
     cdef readonly int64_t live_events
@@ -43,7 +40,6 @@ cdef class CudaDriver(HardwareDriver):
     cdef int wait_for_devices(self, HostStream lane) except -1
     cdef int copy_now(self, what) except -1
     cdef int settle_pending(self, HostStream stream) except -1
-    cdef int must_have_room(self, int device, int64_t nbytes) except -1
     cdef int unmap(self, address, DeviceStream lane) except -1
     cdef int free_in_order(self, DeviceStream lane, what) except -1
     cdef int free_on(self, what, cu.CUstream stream) except -1

@@ -64,7 +64,7 @@ cdef class CudaDriver(HardwareDriver):
     """
 
     def __init__(self, ordinals, workers=4, capacity=None, submit_thread=None, host_pool=True):
-        HardwareDriver.__init__(self, len(ordinals), workers)
+        HardwareDriver.__init__(self, len(ordinals), workers, capacity)
         self.shares_host = False
         self.runs_inline = False
         self.records_late = True
@@ -72,9 +72,7 @@ cdef class CudaDriver(HardwareDriver):
         self.submitter = Submitter(submit_thread)
         self.stamps = Stamps(self, self.submitter)
         self.kernels = DeviceFunctions(self)
-        self.used = [0] * (len(ordinals) + 1)
         self.mapped = {}
-        self.capacity = [0, *(capacity or [0] * len(ordinals))]
         self.start(ordinals, host_pool)
         try:
             self.pins = make_pins(self.home_device, self.settle_devices)
@@ -661,11 +659,6 @@ cdef class CudaDriver(HardwareDriver):
         with nogil:
             code = cu.cuMemFreeAsync(address, stream)
         return self.note(code, "cuMemFreeAsync", <int>what[0])
-
-    cdef int must_have_room(self, int device, int64_t nbytes) except -1:
-        if device >= 0 and self.capacity[device + 1] and self.used[device + 1] + nbytes > self.capacity[device + 1]:
-            raise MemoryError(f"{nbytes} bytes asked, {self.capacity[device + 1] - self.used[device + 1]} free")
-        return 0
 
     def reserve(self, devices, page, runs):
         for device in devices:
