@@ -16,7 +16,8 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.base cimport MANAGED, STAGED_HERE, extent
 from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda.devices cimport FAR, check, is_capturing, pop, push, refuse_capture, report_loss
+from stf._drivers.cuda.devices cimport FAR, Relaxed, check, give_back, is_capturing, pop, push, refuse_capture, relax
+from stf._drivers.cuda.devices cimport report_loss
 from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, forget_in, keep_in_graph
@@ -58,18 +59,6 @@ def device_of(int64_t pointer):
     return device
 
 
-cdef cu.CUstreamCaptureMode relax() noexcept:
-    """Let this thread do what is no business of any capture; return the mode to give back."""
-    cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
-    cu.cuThreadExchangeStreamCaptureMode(&mode)
-    return mode
-
-
-cdef int give_back(cu.CUstreamCaptureMode mode) noexcept:
-    cu.cuThreadExchangeStreamCaptureMode(&mode)
-    return 0
-
-
 # -- the driver ----------------------------------------------------------------------------------------------------
 
 
@@ -92,11 +81,8 @@ cdef class CallersDriver(ReadbackDriver):
         self.lingering, self.ends, self.captured, self.graph_keeps, self.stages = [], [], [], [], []
         self.late, self.unclaimed = set(), {}
         check(cu.cuInit(0), "cuInit", "this machine")
-        mode = relax()
-        try:
+        with Relaxed():
             ReadbackDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
-        finally:
-            give_back(mode)
 
     # -- streams and contexts of the caller's ----------------------------------------------------------------------
 
@@ -246,16 +232,13 @@ cdef class CallersDriver(ReadbackDriver):
         if self.closed:
             return 0
         self.flush()
-        mode = relax()
-        try:
+        with Relaxed():
             self.sweep_lingering()
             self.sweep_captured()
             forget_gone()
             forget_in(self.graph_keeps)
             if not self.lingering:
                 self.pins.forget_orphans()
-        finally:
-            give_back(mode)
         return 0
 
     cdef int sweep_lingering(self) except -1:
@@ -307,11 +290,8 @@ cdef class CallersDriver(ReadbackDriver):
 
     def resume(self):
         self.store.made = self.store.updated = 0
-        mode = relax()
-        try:
+        with Relaxed():
             return ReadbackDriver.resume(self)
-        finally:
-            give_back(mode)
 
     cpdef int close(self) except -1:
         if not self.closed:
@@ -511,11 +491,8 @@ cdef class CallersDriver(ReadbackDriver):
         return self.note(code, "cuGraphRetainUserObject", lane.device)
 
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=False) except -1:
-        mode = relax()
-        try:
+        with Relaxed():
             return ReadbackDriver.pin(self, address, nbytes, owner, lasting)
-        finally:
-            give_back(mode)
 
     cpdef int may_use(self, int device, int other, int64_t address, int64_t nbytes, object owner) except -1:
         if other >= 0:
@@ -524,11 +501,8 @@ cdef class CallersDriver(ReadbackDriver):
             return 1
         if self.lost is not None:
             return 0
-        mode = relax()
-        try:
+        with Relaxed():
             return 2 * self.pins.hold(address, nbytes, owner, 1, True)
-        finally:
-            give_back(mode)
 
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1:
         cdef Stream lane = <Stream>self.streams[stream]

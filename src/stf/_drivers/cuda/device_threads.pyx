@@ -35,8 +35,7 @@ call); a thread for each stream (16 a device, which one GIL makes slower); waits
 from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
 
-from cuda.bindings cimport cydriver as cu
-
+from stf._drivers.cuda.devices cimport relax
 from stf._drivers.cuda.driver cimport CudaDriver
 from stf._drivers.cuda.streams cimport DeviceStream
 from stf._drivers.queues cimport BODY, Op, Stream, make_op
@@ -152,11 +151,10 @@ cdef class DeviceThreadsDriver(CudaDriver):
 
     def serve(self, Server me):
         """The life of a thread in charge: call the next body when its stream has got to it, see what that lets go."""
-        cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
         cdef object ident = PyThread_get_thread_ident()
         cdef Op op = None
         cdef bint goes = False
-        cu.cuThreadExchangeStreamCaptureMode(&mode)  # what another thread captures does not forbid calls here
+        relax()  # what another thread captures does not forbid calls here
         self.servers[ident] = me
         try:
             while True:

@@ -17,6 +17,9 @@ cdef class Device:
     cdef readonly str name
     cdef public list spare
 
+cdef class Relaxed:
+    cdef cu.CUstreamCaptureMode mode
+
 cdef struct Body:  # what was current in the thread that made the context of a body current
     unsigned long thread  # 0: none did
     cu.CUcontext context
@@ -31,6 +34,8 @@ cdef object report_loss(object watchers, object error, int device)
 cdef bint is_sticky(cu.CUresult code)
 cdef int64_t function_in(uintptr_t kernel, cu.CUcontext context, str where) except -1
 cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str where) except -1
+cdef cu.CUstreamCaptureMode relax() noexcept
+cdef int give_back(cu.CUstreamCaptureMode mode) noexcept
 cpdef bint is_capturing(int64_t pointer) except -1
 cdef int refuse_capture(int64_t pointer) except -1
 cdef int open_device(Device device) except -1

@@ -157,22 +157,43 @@ cdef int64_t load_function(bytes source, bytes name, cu.CUcontext context, str w
     cdef cu.CUmodule module = NULL
     cdef cu.CUfunction function = NULL
     cdef char* image = <char*>source
-    cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
     cdef cu.CUresult code
     check(cu.cuCtxGetId(context, &identifier), "cuCtxGetId", where)
     if (identifier, name, source) not in functions:
         before = push(context)
         try:
-            cu.cuThreadExchangeStreamCaptureMode(&mode)  # a capture on this thread takes no harm
+            mode = relax()  # a capture on this thread takes no harm
             with nogil:  # it may wait for the device, which may wait for a body on the host
                 code = cu.cuModuleLoadData(&module, image)
-            cu.cuThreadExchangeStreamCaptureMode(&mode)
+            give_back(mode)
             check(code, "cuModuleLoadData", where)
             check(call(host_nodes, cu.cuModuleGetFunction, &function, module, <char*>name), "cuModuleGetFunction", where)
         finally:
             pop(before)
         functions[identifier, name, source] = <int64_t><uintptr_t>function
     return functions[identifier, name, source]
+
+
+cdef cu.CUstreamCaptureMode relax() noexcept:
+    """Let this thread do what is no business of any capture; return the mode to give back."""
+    cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+    cu.cuThreadExchangeStreamCaptureMode(&mode)
+    return mode
+
+
+cdef int give_back(cu.CUstreamCaptureMode mode) noexcept:
+    cu.cuThreadExchangeStreamCaptureMode(&mode)
+    return 0
+
+
+cdef class Relaxed:
+    """A with-block in which what CUDA refuses during captures is allowed: it takes no part in any."""
+
+    def __enter__(self):
+        self.mode = relax()
+
+    def __exit__(self, *exception):
+        give_back(self.mode)
 
 
 cpdef bint is_capturing(int64_t pointer) except -1:

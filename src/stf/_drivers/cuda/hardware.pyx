@@ -8,7 +8,7 @@ calls about the host's memory need. A process that works on one of eight devices
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport HOST, NEAR, Device, allow, check, close_device, error_of, is_sticky
+from stf._drivers.cuda.devices cimport HOST, NEAR, Device, Relaxed, allow, check, close_device, error_of, is_sticky
 from stf._drivers.cuda.devices cimport link_rank, open_device, open_host_pool, open_peer, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
@@ -51,14 +51,12 @@ cdef class HardwareDriver(QueueDriver):
 
     cdef int open(self, Device gpu) except -1:
         """Open a device and let it and those that are open already use each other's memory."""
-        cdef cu.CUstreamCaptureMode mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
         with self.opening:
             if gpu.is_open:
                 return 0  # by another thread meanwhile
             if self.lost is not None:
                 raise self.lost.again()
-            cu.cuThreadExchangeStreamCaptureMode(&mode)  # a capture on this thread takes no harm
-            try:
+            with Relaxed():  # a capture on this thread takes no harm
                 open_device(gpu)
                 try:
                     for other in self.devices:
@@ -70,8 +68,6 @@ cdef class HardwareDriver(QueueDriver):
                 except BaseException:
                     close_device(gpu)
                     raise
-            finally:
-                cu.cuThreadExchangeStreamCaptureMode(&mode)
             gpu.is_open = True
         return 0
 

@@ -23,25 +23,12 @@ from libc.string cimport memset
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda.devices cimport check, error_of
+from stf._drivers.cuda.devices cimport Relaxed, check
 
 MOST_SPARE = 8  # mappings
 MOST_PLACES = 1024
 
 spare = []  # mappings that nobody uses, the one that was given back first comes first
-
-
-cdef class Relaxed:
-    """A with-block in which what CUDA refuses during captures is allowed: it takes no part in any."""
-
-    cdef cu.CUstreamCaptureMode mode
-
-    def __enter__(self):
-        self.mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
-        cu.cuThreadExchangeStreamCaptureMode(&self.mode)
-
-    def __exit__(self, *exception):
-        cu.cuThreadExchangeStreamCaptureMode(&self.mode)
 
 
 cdef cu.CUmemAllocationProp properties_of(int ordinal):
