@@ -106,7 +106,6 @@ cdef class SimulatedDriver(Driver):
     cdef int finish(self, Stream lane, double at) except -1
     cdef int start(self, Stream lane, double at, int64_t cause) except -1
     cdef int give_stamps(self, Stream lane, double at) except -1
-    cdef int give_stamps_later(self, Stream lane, Op op, double at) except -1
     cdef int advance(self, Stream lane, double at) except -1
     cdef int wake(self, Stream lane) except -1
     cdef int settle(self, double at) except -1

@@ -176,9 +176,10 @@ class SimulatedDriver(Driver):
         self.capacity = [0, *(capacity or [0] * len(kinds))]
         self.gate = Gate()
         self.pool = Server(self.max_workers)
-        self.compute = [self.pool, *(self.pool if model.uses_workers(kind) else Server(1) for kind in kinds)]
-        self.inward = [self.pool, *(self.pool if model.uses_workers(kind) else Server(1) for kind in kinds)]
-        self.outward = [self.pool, *(self.pool if model.uses_workers(kind) else Server(1) for kind in kinds)]
+        shared = [model.uses_workers(kind) for kind in kinds]
+        self.compute, self.inward, self.outward = [
+            [self.pool, *[self.pool if pooled else Server(1) for pooled in shared]] for _ in range(3)
+        ]
         self.streams, self.spare = [], []
         self.heap, self.ready, self.sleepers = [], [], []
         self.ops = []
@@ -599,8 +600,9 @@ class SimulatedDriver(Driver):
                 if lane.stamps is None:
                     lane.stamps = []
                 lane.stamps.append(op.sequence)
-                if op.next is None or op.next.kind != WORK:
-                    self.give_stamps_later(lane, op, at)
+                if (op.next is None or op.next.kind != WORK) and lane.cause >= 0 and len(lane.stamps) == 1:
+                    if cython.cast(Op, self.ops[lane.cause]).end_s == at:  # one behind work has the time of its end,
+                        self.give_stamps(lane, at)  # others that of what follows
             elif op.kind == RECORD:
                 if lane.stamps is not None:
                     self.give_stamps(lane, at)
@@ -612,12 +614,6 @@ class SimulatedDriver(Driver):
                 self.live_allocations -= 1
             lane.head = op.next
             op.next = None
-        return 0
-
-    def give_stamps_later(self, lane, op, at):
-        """Keep the stamp of what follows; one behind work has the time of its end."""
-        if lane.cause >= 0 and cython.cast(Op, self.ops[lane.cause]).end_s == at and len(lane.stamps) == 1:
-            self.give_stamps(lane, at)
         return 0
 
     def wake(self, lane):
