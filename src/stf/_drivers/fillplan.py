@@ -10,7 +10,7 @@ import functools
 import itertools
 from typing import NamedTuple
 
-from stf._drivers.copyplan import CopyAxis, plan_copy
+from stf._drivers.copyplan import plan_copy
 
 MAX_CALLS = 4096
 UNITS = (4, 2, 1)
@@ -81,7 +81,8 @@ def runs(
 ) -> tuple[Rectangle, ...] | None:
     """Set `nbytes` of each element, from its byte `start` on, to copies of `word`."""
     plan = plan_copy(shape, strides, strides, nbytes)
-    rows, slices = by_height(plan.rows, plan.slices)
+    # the longer axis first: there are rectangles, but no blocks, to be set in one call
+    rows, slices = sorted((plan.rows, plan.slices), key=lambda axis: axis.extent, reverse=True)
     if len(plan.offsets) * slices.extent > MAX_CALLS:
         return None
     unit, value = len(word), int.from_bytes(word, "little")
@@ -92,8 +93,3 @@ def runs(
         for offset, _ in plan.offsets
         for i in range(slices.extent)
     )
-
-
-def by_height(rows: CopyAxis, slices: CopyAxis) -> tuple[CopyAxis, CopyAxis]:
-    """Return the longer of two axes first: there are rectangles, but no blocks, to be set in one call."""
-    return (slices, rows) if slices.extent > rows.extent else (rows, slices)

@@ -6,6 +6,8 @@ the flag (`GraphKeep`). A node of a graph that is launched here (`OwnNode`) is k
 """
 
 from libc.stdlib cimport calloc, free
+from libcpp.atomic cimport atomic
+from posix.unistd cimport usleep
 
 from cuda.bindings cimport cydriver as cu
 
@@ -18,39 +20,11 @@ import os
 cdef extern from *:
     """
     #include <atomic>
-    #include <chrono>
-    #include <thread>
-
-    static std::atomic<int> stf_running(0), stf_is_over(0), stf_gone(0);
-
     static inline void stf_add(int *where, int n) { reinterpret_cast<std::atomic<int> *>(where)->fetch_add(n); }
-
-    /* Whether a body may begin; `stf_leave` follows in any case. */
-    static inline int stf_enter(void) { ++stf_running; return !stf_is_over; }
-    static inline void stf_leave(void) { --stf_running; }
-
-    /* Let no body begin from now on; wait for those that run, for some seconds. */
-    static inline void stf_stop(int limit_ms) {
-        stf_is_over = 1;
-        for (int i = 0; i < limit_ms && stf_running; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-
-    static inline void stf_note_gone(int *gone) {
-        reinterpret_cast<std::atomic<int> *>(gone)->store(1);
-        ++stf_gone;
-    }
-    static inline void stf_begin_anew(void) { stf_running = 0; }
-    static inline int stf_take_gone(void) { return stf_gone.exchange(0); }
-    static inline int stf_has_gone(void) { return stf_gone; }
     """
     void add "stf_add"(int* where, int n) noexcept nogil
-    bint enter "stf_enter"() noexcept nogil
-    void leave "stf_leave"() noexcept nogil
-    void stop_bodies "stf_stop"(int limit_ms) noexcept nogil
-    void note_gone "stf_note_gone"(int* gone) noexcept nogil
-    void begin_anew "stf_begin_anew"() noexcept nogil
-    int take_gone "stf_take_gone"() noexcept nogil
-    bint has_gone "stf_has_gone"() noexcept nogil
+
+cdef atomic[int] running, is_over, gone_nodes
 
 cdef enum:
     PATIENCE_MS = 5000  # for bodies that run when the interpreter ends
@@ -85,7 +59,8 @@ cdef void mark_gone(void* entry) noexcept nogil:
     """The destructor of a user object: no CUDA here, and no Python."""
     if (<Entry*>entry).body != NULL:
         add(&host_nodes, -1)
-    note_gone(&(<Entry*>entry).gone)
+    add(&(<Entry*>entry).gone, 1)
+    gone_nodes.fetch_add(1)
 
 
 cdef cu.CUresult keep_in_graph(cu.CUgraph graph, GraphKeep keep) except *:
@@ -122,9 +97,10 @@ cdef class HostMemory:
 
 cdef void run_node(void* entry) noexcept nogil:
     """What CUDA calls; once the interpreter ends, nothing is done."""
-    if enter():
+    running.fetch_add(1)
+    if not is_over.load():
         run_body((<Entry*>entry).body)
-    leave()
+    running.fetch_sub(1)
 
 
 cdef void run_body(void* body) noexcept with gil:
@@ -171,7 +147,7 @@ cdef cu.CUresult put_own_node(cu.CUstream stream, OwnNode node) noexcept:
 
 cdef int forget_gone() except -1:
     """Let go the bodies of graphs that are gone."""
-    if take_gone():
+    if gone_nodes.exchange(0):
         forget_in(living)
     return 0
 
@@ -194,21 +170,25 @@ def count():
 
 def on_collection(phase, info):
     """With a collection of garbage goes what graphs needed that are gone."""
-    if phase == "stop" and has_gone():
+    if phase == "stop" and gone_nodes.load():
         forget_gone()
     if phase == "stop" and unfinished:
         forget_in(unfinished)
 
 
 def stop():
-    """From now on bodies are not run: the interpreter ends."""
+    """From now on bodies are not run: the interpreter ends. Wait for those that run, for some seconds."""
+    is_over.store(1)
     with nogil:
-        stop_bodies(PATIENCE_MS)
+        for _ in range(PATIENCE_MS):
+            if not running.load():
+                break
+            usleep(1000)
 
 
 def forked():
     """In the child of a fork: the bodies that were running run in the parent."""
-    begin_anew()
+    running.store(0)
 
 
 gc.callbacks.append(on_collection)
