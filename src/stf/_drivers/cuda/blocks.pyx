@@ -11,7 +11,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda.devices cimport check, pop, push
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.memory cimport alloc_unpooled
-from stf._drivers.cuda.work cimport copy_planned
+from stf._drivers.cuda.work cimport copy_bytes_and_settle, copy_planned
 
 from stf._drivers.copyplan import plan_copy
 
@@ -75,13 +75,8 @@ def free(int kind, int ordinal, int64_t address, uintptr_t stream):
 
 def copy(int ordinal, int64_t target, int64_t source, int64_t nbytes, uintptr_t stream):
     """Copy bytes behind what is on a stream, and wait for it."""
-    cdef cu.CUresult code
-    cdef size_t size = nbytes
     before = push(context_of(ordinal))
-    with nogil:
-        code = cu.cuMemcpyAsync(<cu.CUdeviceptr>target, <cu.CUdeviceptr>source, size, <cu.CUstream>stream)
-        if code == cu.CUDA_SUCCESS:
-            code = cu.cuStreamSynchronize(<cu.CUstream>stream)
+    code = copy_bytes_and_settle(target, source, nbytes, <cu.CUstream>stream)
     pop(before)
     check(code, "cuMemcpyAsync", f"cuda:{ordinal}")
 

@@ -17,3 +17,8 @@ cdef extern from *:
     cu.CUresult call "stf_call"(int nodes, ...) noexcept
 
 cdef int host_nodes
+
+cdef inline void point_to_block(void** extra, void* block, size_t* nbytes) noexcept nogil:
+    """Say of a launch that its arguments lie in one block."""
+    extra[0], extra[1] = <void*>1, block  # CU_LAUNCH_PARAM_BUFFER_POINTER
+    extra[2], extra[3], extra[4] = <void*>2, nbytes, NULL  # CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END

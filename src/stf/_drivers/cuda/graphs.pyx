@@ -14,7 +14,7 @@ from libc.string cimport memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport Body, begin_body, end_body, check, load_function, pop, push
-from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.gil cimport call, host_nodes, point_to_block
 from stf._drivers.cuda.host_nodes cimport OwnNode, put_own_node
 from stf._drivers.cuda.moves cimport count_nodes, memory_chain, move_memory
 from stf._support.untracked cimport untrack
@@ -532,8 +532,7 @@ cdef class Captured:
         cdef cu.CUDA_KERNEL_NODE_PARAMS launch
         cdef size_t size = len(arguments)
         cdef void* extra[5]
-        extra[0], extra[1] = <void*>1, <void*><char*>arguments  # CU_LAUNCH_PARAM_BUFFER_POINTER
-        extra[2], extra[3], extra[4] = <void*>2, <void*>&size, NULL  # CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
+        point_to_block(extra, <char*>arguments, &size)
         memset(&launch, 0, sizeof(launch))
         launch.func = <cu.CUfunction><uintptr_t>shape[0]
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = shape[1], shape[2], shape[3]

@@ -18,8 +18,9 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.cuda.devices cimport is_sticky, pop, push
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.memory cimport alloc_unpooled, free_pinned
-from stf._drivers.cuda.streams cimport DeviceStream, copy_through, leave
+from stf._drivers.cuda.streams cimport DeviceStream, leave
 from stf._drivers.cuda.submitter cimport stf_relax
+from stf._drivers.cuda.work cimport copy_bytes_and_settle
 from stf._drivers.cuda.device_threads cimport DeviceThreadsDriver
 from stf._drivers.queues cimport Stream
 
@@ -139,8 +140,12 @@ cdef class ReadbackDriver(DeviceThreadsDriver):
         return self.lost is not None and not self.closed and not is_sticky(<cu.CUresult><int>self.lost.code)
 
     def copy_and_wait(self, int stream, int64_t target, int64_t source, int64_t nbytes):
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         self.flush()
-        self.demand(copy_through(<DeviceStream>self.streams[stream], target, source, nbytes), "cuMemcpyAsync", -1)
+        before = push(lane.context)
+        code = copy_bytes_and_settle(target, source, nbytes, lane.handle)
+        leave(lane, before)
+        self.demand(code, "cuMemcpyAsync", -1)
 
 
 cdef int64_t now_ns() noexcept:

@@ -25,7 +25,6 @@ cdef class Clock:
     cdef int64_t due_ns
     cdef int open(self, DeviceStream lane) except -1
     cdef int calibrate(self) except -1
-    cdef cu.CUevent new_event(self) except? NULL
     cdef int close(self) except -1
 
 cdef class Pair:

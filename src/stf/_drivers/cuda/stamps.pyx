@@ -67,7 +67,7 @@ cdef class Clock:
         shortest_ns = 0
         for _ in range(TRIES):
             anchor = Anchor()
-            anchor.event = self.new_event()
+            anchor.event = timed_event(self.context)
             start_ns = perf_counter_ns()
             code = call(host_nodes, cu.cuEventRecord, anchor.event, self.stream)
             if code == cu.CUDA_SUCCESS:
@@ -88,13 +88,6 @@ cdef class Clock:
         self.anchor = best
         self.anchors.append((best.gpu_ns, best.host_ns))
         return 0
-
-    cdef cu.CUevent new_event(self) except? NULL:
-        cdef cu.CUevent event = NULL
-        before = push(self.context)
-        code = call(host_nodes, cu.cuEventCreate, &event, cu.CU_EVENT_DEFAULT)
-        restore(before)
-        return event if code == cu.CUDA_SUCCESS else NULL
 
     cdef int close(self) except -1:
         for _, event, _ in self.marks:
@@ -184,12 +177,9 @@ cdef class Spans:
             return None
         pair = Pair()
         pair.context = lane.context
-        before = push(lane.context)
-        code = call(host_nodes, cu.cuEventCreate, &pair.first, cu.CU_EVENT_DEFAULT)
-        if code == cu.CUDA_SUCCESS:
-            code = call(host_nodes, cu.cuEventCreate, &pair.last, cu.CU_EVENT_DEFAULT)
-        restore(before)
-        if code != cu.CUDA_SUCCESS:
+        pair.first = timed_event(lane.context)
+        pair.last = timed_event(lane.context)
+        if pair.first == NULL or pair.last == NULL:
             return None
         pair.open = True
         number[0] = len(self.pairs)
@@ -313,7 +303,7 @@ cdef class Stamps:
         """An event that nothing needs; where all are in flight, that of the oldest stamp, once it has passed."""
         cdef cu.CUevent event
         if clock.spare.empty() and clock.events < MOST_EVENTS:
-            event = clock.new_event()
+            event = timed_event(clock.context)
             clock.events += event != NULL
             return event
         if clock.spare.empty():
@@ -360,6 +350,15 @@ cdef class Stamps:
             clock = item
             clock.close()
         return 0
+
+
+cdef cu.CUevent timed_event(cu.CUcontext context) noexcept:
+    """Make an event that knows its time; NULL where CUDA fails."""
+    cdef cu.CUevent event = NULL
+    before = push(context)
+    code = call(host_nodes, cu.cuEventCreate, &event, cu.CU_EVENT_DEFAULT)
+    restore(before)
+    return event if code == cu.CUDA_SUCCESS else NULL
 
 
 def on_host(anchors, gpu_ns):

@@ -50,7 +50,6 @@ cdef cu.CUresult make_event(DeviceStream lane, int slot, bint* is_new) noexcept
 cdef cu.CUresult record_event(DeviceStream lane, int slot)
 cdef cu.CUresult block_on(DeviceStream lane, int64_t sequence)
 cdef int leave(DeviceStream lane, cu.CUcontext before) except -1
-cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes)
 cdef int destroy_stream(DeviceStream lane) except -1
 cdef int destroy_events(DeviceStream lane) except -1
 cdef int forget_keeps(DeviceStream lane) except -1

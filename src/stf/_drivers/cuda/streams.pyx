@@ -148,18 +148,6 @@ cdef int leave(DeviceStream lane, cu.CUcontext before) except -1:
     return pop(before)
 
 
-cdef cu.CUresult copy_through(DeviceStream lane, int64_t target, int64_t source, int64_t nbytes):
-    """Copy bytes on a stream, and wait until it has done all that it was given."""
-    cdef cu.CUcontext before = push(lane.context)
-    cdef cu.CUresult code
-    with nogil:
-        code = cu.cuMemcpyAsync(<cu.CUdeviceptr>target, <cu.CUdeviceptr>source, nbytes, lane.handle)
-        if code == cu.CUDA_SUCCESS:
-            code = cu.cuStreamSynchronize(lane.handle)
-    leave(lane, before)
-    return code
-
-
 cdef int destroy_stream(DeviceStream lane) except -1:
     """Give stream and events back to CUDA; return how many events there were."""
     count = destroy_events(lane)

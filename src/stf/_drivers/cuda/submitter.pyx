@@ -27,7 +27,7 @@ from libcpp.atomic cimport memory_order_acquire, memory_order_relaxed, memory_or
 
 from cuda.bindings cimport cydriver as cu
 
-from stf._drivers.cuda.gil cimport host_nodes
+from stf._drivers.cuda.gil cimport host_nodes, point_to_block
 
 import _thread
 
@@ -292,11 +292,7 @@ cdef cu.CUresult perform(Submission* item) noexcept nogil:
     cdef void* extra[5]
     if item.kind == LAUNCH_KERNEL:
         size = item.nbytes
-        extra[0] = <void*>1  # CU_LAUNCH_PARAM_BUFFER_POINTER
-        extra[1] = <void*>item.arguments
-        extra[2] = <void*>2  # CU_LAUNCH_PARAM_BUFFER_SIZE
-        extra[3] = <void*>&size
-        extra[4] = NULL  # CU_LAUNCH_PARAM_END
+        point_to_block(extra, item.arguments, &size)
         return cu.cuLaunchKernel(
             <cu.CUfunction><uintptr_t>item.target,
             item.gx, item.gy, item.gz, item.bx, item.by, item.bz, item.shared, item.stream, NULL, extra,

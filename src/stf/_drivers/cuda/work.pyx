@@ -6,7 +6,7 @@ from libc.string cimport memset
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport pop, push
-from stf._drivers.cuda.gil cimport call, host_nodes
+from stf._drivers.cuda.gil cimport call, host_nodes, point_to_block
 
 
 cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):
@@ -49,6 +49,16 @@ cdef cu.CUresult copy_run(int64_t target, int64_t source, int64_t width, cu.CUst
         return call(host_nodes, cu.cuMemcpyAsync, there, here, width, stream)
     with nogil:
         code = cu.cuMemcpyAsync(there, here, width, stream)
+    return code
+
+
+cdef cu.CUresult copy_bytes_and_settle(int64_t target, int64_t source, int64_t nbytes, cu.CUstream stream) noexcept:
+    """Copy bytes on a stream of the current context, and wait until it has done all that it was given."""
+    cdef cu.CUresult code
+    with nogil:
+        code = cu.cuMemcpyAsync(<cu.CUdeviceptr>target, <cu.CUdeviceptr>source, nbytes, stream)
+        if code == cu.CUDA_SUCCESS:
+            code = cu.cuStreamSynchronize(stream)
     return code
 
 
@@ -139,11 +149,7 @@ cdef cu.CUresult launch_function(int64_t function, int gx, int gy, int gz, int b
     """Launch a function whose arguments lie in one block, as its parameters say."""
     cdef size_t size = nbytes
     cdef void* extra[5]
-    extra[0] = <void*>1  # CU_LAUNCH_PARAM_BUFFER_POINTER
-    extra[1] = <void*><uintptr_t>block
-    extra[2] = <void*>2  # CU_LAUNCH_PARAM_BUFFER_SIZE
-    extra[3] = <void*>&size
-    extra[4] = NULL  # CU_LAUNCH_PARAM_END
+    point_to_block(extra, <void*><uintptr_t>block, &size)
     return call(host_nodes, cu.cuLaunchKernel, <cu.CUfunction><uintptr_t>function, gx, gy, gz, bx, by, bz, shared, stream, NULL, extra)
 
 
