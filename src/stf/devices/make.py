@@ -127,9 +127,7 @@ def cuda_attributes(ordinal: int) -> dict[str, Any]:
 
 def cuda_is_managed(address: int) -> bool:
     """Return whether memory is CUDA's managed memory."""
-    import stf._drivers.cuda.memory as cuda
-
-    return bool(cuda.is_managed(address))
+    return cuda_memory_at(address)[0] == "managed"
 
 
 def cuda_context_of_stream(address: int) -> int:

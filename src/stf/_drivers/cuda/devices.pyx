@@ -100,25 +100,19 @@ def home_among(ordinals):
     return ordinals.index(current) if current in ordinals else 0
 
 
-def ordinal_of(uintptr_t address):
-    """Return the ordinal of the device whose memory an address is in; -1 if it is none's."""
-    cdef int ordinal = -1
-    code = call(host_nodes, cu.cuPointerGetAttribute, &ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, <cu.CUdeviceptr>address)
-    return ordinal if code == cu.CUDA_SUCCESS else -1
-
-
 def memory_at(uintptr_t address):
     """Return what memory an address is in, "device", "managed", "host" or "", and the ordinal of its device or -1.
 
     Pinned memory, too, has the device for which it was pinned. It is "host" where the host reads it at that address.
     """
     cdef unsigned int kind = 0, managed = 0
+    cdef int ordinal = -1
     cdef void* on_host = NULL
     cdef cu.CUdeviceptr pointer = <cu.CUdeviceptr>address
     code = call(host_nodes, cu.cuPointerGetAttribute, &kind, cu.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer)
     if code != cu.CUDA_SUCCESS or kind == 0:
         return "", -1
-    ordinal = ordinal_of(address)
+    call(host_nodes, cu.cuPointerGetAttribute, &ordinal, cu.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer)
     call(host_nodes, cu.cuPointerGetAttribute, &managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, pointer)
     if managed:
         return "managed", ordinal

@@ -10,13 +10,6 @@ from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.pinning import Pins
 
 
-def is_managed(uintptr_t address):
-    """Return whether an address is of managed memory."""
-    cdef unsigned int managed = 0
-    code = call(host_nodes, cu.cuPointerGetAttribute, &managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, <cu.CUdeviceptr>address)
-    return code == cu.CUDA_SUCCESS and managed != 0
-
-
 cdef cu.CUresult alloc_unpooled(cu.CUcontext context, bint managed, int64_t nbytes, cu.CUdeviceptr* address) noexcept:
     """Managed memory, or pinned memory where the driver has no pool of it."""
     cdef void* pinned = NULL
