@@ -22,7 +22,6 @@ from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.cuda.host_nodes cimport GraphKeep, HostMemory, add_host_node, forget_gone, forget_in, keep_in_graph
 from stf._drivers.cuda.memory cimport alloc_unpooled, is_cudas
-from stf._drivers.cuda.places cimport adopt_stream, make_stream
 from stf._drivers.cuda.readback cimport ReadbackDriver
 from stf._drivers.cuda.stamps cimport Stamps
 from stf._drivers.cuda.streams cimport RING, DeviceStream, destroy_events, destroy_stream, forget_keeps, leave
@@ -87,12 +86,25 @@ cdef class CallersDriver(ReadbackDriver):
     # -- streams and contexts of the caller's ----------------------------------------------------------------------
 
     cpdef int stream_adopt(self, int device, int64_t pointer) except -1:
-        return self.add_foreign(adopt_stream(len(self.streams), device, pointer, self.where(device)))
+        cdef DeviceStream lane = DeviceStream(-1, device)
+        lane.handle = <cu.CUstream><uintptr_t>pointer
+        lane.foreign = lane.adopted = True
+        check(call(host_nodes, cu.cuStreamGetCtx, lane.handle, &lane.context), "cuStreamGetCtx", self.where(device))
+        return self.add_foreign(lane)
 
     cpdef int stream_create_in(self, int device, int64_t context) except -1:
-        stream = make_stream(len(self.streams), device, <cu.CUcontext><uintptr_t>context, self.where(device))
+        """Make a stream in a context of the caller's: one that is green gives it its part of the device."""
+        cdef DeviceStream lane = DeviceStream(-1, device)
+        cdef cu.CUcontext before = NULL
+        lane.context = <cu.CUcontext><uintptr_t>context
+        lane.foreign = True
+        cu.cuCtxGetCurrent(&before)
+        check(cu.cuCtxSetCurrent(lane.context), "cuCtxSetCurrent", self.where(device))
+        code = call(host_nodes, cu.cuStreamCreateWithPriority, &lane.handle, cu.CU_STREAM_NON_BLOCKING, 0)
+        cu.cuCtxSetCurrent(before)
+        check(code, "cuStreamCreateWithPriority", self.where(device))
         self.live_streams += 1
-        return self.add_foreign(stream)
+        return self.add_foreign(lane)
 
     cdef int add_foreign(self, DeviceStream lane) except -1:
         with self.gate:

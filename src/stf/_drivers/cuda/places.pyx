@@ -1,12 +1,11 @@
 """Streams and contexts of the user's, as places where tasks run."""
 
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport uintptr_t
 
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.devices cimport check
 from stf._drivers.cuda.gil cimport call, host_nodes
-from stf._drivers.cuda.streams cimport DeviceStream
 
 
 def context_of_stream(uintptr_t pointer):
@@ -43,26 +42,3 @@ def current_context():
 def make_current(uintptr_t pointer):
     """Make a context current; 0: none."""
     check(cu.cuCtxSetCurrent(<cu.CUcontext>pointer), "cuCtxSetCurrent", "this machine")
-
-
-cdef DeviceStream adopt_stream(int index, int device, int64_t pointer, str place):
-    """A stream of the caller's, which stays the caller's."""
-    cdef DeviceStream stream = DeviceStream(index, device)
-    stream.handle = <cu.CUstream><uintptr_t>pointer
-    stream.foreign = stream.adopted = True
-    check(call(host_nodes, cu.cuStreamGetCtx, stream.handle, &stream.context), "cuStreamGetCtx", place)
-    return stream
-
-
-cdef DeviceStream make_stream(int index, int device, cu.CUcontext context, str place):
-    """A stream in a context of the caller's: one that is green gives it its part of the device."""
-    cdef DeviceStream stream = DeviceStream(index, device)
-    cdef cu.CUcontext before = NULL
-    stream.context = context
-    stream.foreign = True
-    cu.cuCtxGetCurrent(&before)
-    check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent", place)
-    code = call(host_nodes, cu.cuStreamCreateWithPriority, &stream.handle, cu.CU_STREAM_NON_BLOCKING, 0)
-    cu.cuCtxSetCurrent(before)
-    check(code, "cuStreamCreateWithPriority", place)
-    return stream
