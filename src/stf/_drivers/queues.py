@@ -234,22 +234,15 @@ class QueueDriver(Driver):
         return 0
 
     def stream_enter(self, stream):
-        lane: Stream = self.streams[stream]
-        self.gate.enter()
-        try:
-            if lane.head is None and not lane.busy:
-                lane.busy = True
-                lane.held = True
-                return 0
-            baton = make_baton()
-            op = make_op(HOLD, baton)
-            self.push(lane, op)
-        finally:
-            self.gate.leave()
+        if QueueDriver.try_enter(self, stream):
+            return 0
+        baton = make_baton()
+        op = make_op(HOLD, baton)
+        self.enqueue(stream, op)
         try:
             self.block(baton, -1.0)
         except BaseException:
-            self.release_hold(lane, op)
+            self.release_hold(self.streams[stream], op)
             raise
         return 0
 

@@ -151,10 +151,7 @@ cdef class CudaDriver(HardwareDriver):
 
     cdef int enter_host(self, HostStream lane) except -1:
         """Wait for what stands before on the host, then for devices; both on the calling thread."""
-        if lane.head is None and not lane.busy:
-            lane.busy = lane.held = True
-        else:
-            QueueDriver.stream_enter(self, lane.index)
+        QueueDriver.stream_enter(self, lane.index)
         try:
             self.wait_for_devices(lane)
         except BaseException:
