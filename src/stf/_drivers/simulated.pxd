@@ -21,7 +21,6 @@ cdef int ALIGNMENT
 cdef class Server:
     cdef int width
     cdef int busy
-    cdef int64_t last  # the index of the operation that it served last
     cdef list queue  # streams, from `next` on
     cdef Py_ssize_t next
     cdef Stream take(self)
@@ -43,10 +42,8 @@ cdef class Op:
     cdef Op next
 
 cdef class Stream:
-    cdef int index
     cdef int device
     cdef int64_t completed
-    cdef int64_t wanted  # the event of another stream that it waits for
     cdef bint busy  # its head runs, or is in the queue of its server
     cdef bint blocked  # its head waits for another stream
     cdef bint held  # by the thread that runs the body of a with-block

@@ -45,7 +45,6 @@ if not cython.compiled:
 
 FAKE: cython.longlong = 1 << 62  # in every address of ours
 ALIGNMENT: cython.int = 256
-BLOCK_COPY = "copy"
 
 
 @cython.cclass
@@ -55,7 +54,6 @@ class Server:
     def __init__(self, width):
         self.width = width
         self.busy = 0
-        self.last = HOST_FIRST
         self.queue = []
         self.next = 0
 
@@ -93,9 +91,9 @@ class Op:
 class Stream:
     """A queue of operations, done one after the other."""
 
-    def __init__(self, index, device):
-        self.index, self.device = index, device
-        self.completed = self.wanted = 0
+    def __init__(self, device):
+        self.device = device
+        self.completed = 0
         self.busy = self.blocked = self.held = False
         self.cause = HOST_FIRST
         self.end_s, self.turn = -1.0, 0
@@ -230,7 +228,7 @@ class SimulatedDriver(Driver):
             index = self.spare.pop() if self.spare else len(self.streams)
             if index == len(self.streams):
                 self.streams.append(None)
-            self.streams[index] = Stream(index, device)
+            self.streams[index] = Stream(device)
             return index
 
     def stream_destroy(self, stream):
@@ -366,7 +364,7 @@ class SimulatedDriver(Driver):
         op = make_op(WORK)
         op.device, op.source = device_of(target), device_of(source)
         op.nbytes = nbytes
-        op.name = BLOCK_COPY
+        op.name = "copy"
         if op.device == op.source:
             latency_s, bytes_per_s = self.model.memory_link(self.kinds[op.device + 1])
             op.server = self.compute[op.device + 1]
@@ -546,10 +544,9 @@ class SimulatedDriver(Driver):
         lane.cause = op.sequence
         server = op.server
         server.busy -= 1
-        server.last = op.sequence
         waiting = server.take()
         if waiting is not None:
-            self.start(waiting, at, server.last)
+            self.start(waiting, at, op.sequence)
         self.advance(lane, at)
         self.settle(at)
         return 0
@@ -591,7 +588,6 @@ class SimulatedDriver(Driver):
             if op.kind == WAIT:
                 if op.other.completed < op.sequence:
                     lane.blocked = True
-                    lane.wanted = op.sequence
                     if op.other.waiters is None:
                         op.other.waiters = []
                     op.other.waiters.append(lane)
@@ -622,14 +618,14 @@ class SimulatedDriver(Driver):
         lane.waiters = None
         for item in waiters:
             other = cython.cast(Stream, item)
-            if other.wanted > lane.completed:
+            op = other.head
+            if op.sequence > lane.completed:
                 if lane.waiters is None:
                     lane.waiters = []
                 lane.waiters.append(other)
             else:
                 other.blocked = False
                 other.cause = lane.cause
-                op = other.head
                 other.head = op.next
                 op.next = None
                 self.ready.append(other)
@@ -669,13 +665,9 @@ class SimulatedDriver(Driver):
         for item in self.ops:
             op: Op = item
             if op.source == op.device:
-                key = (op.name, op.nbytes, op.device)
+                key = (op.name, op.nbytes, self.kinds[op.device + 1])
                 counts[key] = counts.get(key, 0) + 1
-        found: dict = {}
-        for (name, nbytes, device), count in counts.items():
-            key = (name, nbytes, self.kinds[device + 1])
-            found[key] = found.get(key, 0) + count
-        return found
+        return counts
 
     def copy_counts(self):
         """Return (number, bytes) of the copies by (source, target)."""
