@@ -173,7 +173,13 @@ class HostileDriver(WrappingDriver):
     def call_in_turn(self, stream: int, body: Any) -> int:
         self.check_stream("call_in_turn", stream)
         self.unrecorded.add(stream)
-        return int(self.inner.call_in_turn(stream, LateCall(self, body)))
+
+        def late() -> None:  # a worker's delay would take it out of the turns
+            self.dawdle()
+            body()
+            self.dawdle()
+
+        return int(self.inner.call_in_turn(stream, late))
 
     def copy(self, stream: int, *what: Any) -> int:
         target, target_strides, source, source_strides, shape, itemsize = what[:6]
@@ -291,16 +297,3 @@ class FreedBlock:
     def __call__(self) -> None:
         self.memory()[:] = FREED
         self.filled = True
-
-
-class LateCall:
-    """A body that is called in turn, and begins and ends late: a worker's delay would take it out of the turns."""
-
-    def __init__(self, driver: HostileDriver, body: Any) -> None:
-        self.driver = driver
-        self.body = body
-
-    def __call__(self) -> None:
-        self.driver.dawdle()
-        self.body()
-        self.driver.dawdle()

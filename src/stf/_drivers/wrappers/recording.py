@@ -187,25 +187,19 @@ class RecordingDriver(WrappingDriver):
     def call_in_turn(self, stream: int, body: Any) -> int:
         return int(self.inner.call_in_turn(stream, self.called(stream, body)))
 
-    def called(self, stream: int, body: Any) -> RecordedBody:
-        """Note a call; return what is called."""
+    def called(self, stream: int, body: Any) -> Callable[[], None]:
+        """Note a call; return what is called, which notes when the body begins and ends."""
         self.calls += 1
-        self.recording.note("call", stream, self.calls)
-        return RecordedBody(self.recording, self.calls, body)
+        number = self.calls
+        self.recording.note("call", stream, number)
 
+        def recorded() -> None:
+            nonlocal body
+            self.recording.note("body", number)
+            try:
+                body()
+            finally:
+                self.recording.note("body_end", number)
+                body = None
 
-class RecordedBody:
-    """A queued body that notes when it begins and ends."""
-
-    def __init__(self, recording: Recording, number: int, body: Any) -> None:
-        self.recording = recording
-        self.number = number
-        self.body = body
-
-    def __call__(self) -> None:
-        self.recording.note("body", self.number)
-        try:
-            self.body()
-        finally:
-            self.recording.note("body_end", self.number)
-            self.body = None
+        return recorded
