@@ -16,7 +16,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.base cimport MANAGED, STAGED_HERE, extent
 from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda.devices cimport FAR, Relaxed, check, give_back, is_capturing, pop, push, refuse_capture, relax
+from stf._drivers.cuda.devices cimport Relaxed, check, give_back, is_capturing, pop, push, refuse_capture, relax
 from stf._drivers.cuda.devices cimport report_loss
 from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda.gil cimport call, host_nodes
@@ -33,6 +33,7 @@ from stf._drivers.cuda.devices import current_ordinal
 from stf._drivers.cuda.device_graphs import DeviceGraphs
 from stf._drivers.base import Registered
 from stf._drivers.cuda.host_nodes import unfinished
+from stf._port.links import THROUGH_HOST
 from stf._support.sync import make_baton
 from stf.errors import CaptureError, DriverError
 
@@ -508,7 +509,7 @@ cdef class CallersDriver(ReadbackDriver):
 
     cpdef int may_use(self, int device, int other, int64_t address, int64_t nbytes, object owner) except -1:
         if other >= 0:
-            return self.distance(device, other) < FAR
+            return self.link(device, other) is not THROUGH_HOST
         if other == MANAGED or nbytes == 0 or (is_cudas(address) and is_cudas(address + nbytes - 1)):
             return 1
         if self.lost is not None:

@@ -1,11 +1,6 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t, uintptr_t
 
-cdef enum:  # what a copy costs, relatively
-    NEAR = 1  # and above it links of less performance
-    HOST = 50  # to and from the host
-    FAR = 100  # through the host
-
 cdef class Device:
     cdef bint is_open
     cdef cu.CUdevice device
@@ -44,7 +39,7 @@ cdef int close_device(Device device) except -1
 cdef int attribute(cu.CUdevice device, cu.CUdevice_attribute which, str where) except? -1
 cdef int allow(cu.CUmemoryPool pool, Device device) except -1
 cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1
-cdef int link_rank(Device one, Device other) except -1
+cdef object link_between(Device one, Device other)
 cdef int open_peer(Device one, Device other) except -1
 cdef cu.CUcontext push(cu.CUcontext context) noexcept
 cdef int pop(cu.CUcontext before) except -1

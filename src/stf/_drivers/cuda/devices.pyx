@@ -7,6 +7,7 @@ from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.cuda.gil cimport call, host_nodes
 
+from stf._port.links import THROUGH_HOST, peer_link
 from stf.errors import CaptureError, DriverError
 
 cdef extern from "Python.h":
@@ -403,26 +404,24 @@ cdef bint open_host_pool(cu.CUmemoryPool* pool) except -1:
     return True
 
 
-cdef dict links = {}  # what copies cost, by (from, to): the hardware's, which does not change
+cdef dict links = {}  # by (from, to): the hardware's, which do not change
 
 
-cdef int link_rank(Device one, Device other) except -1:
-    """The cost of a copy between two devices: the rank of their link, 0 being the best; `FAR` if there is none."""
+cdef object link_between(Device one, Device other):
+    """The `Link` for copies between two devices; `THROUGH_HOST` if they cannot use each other's memory."""
     cdef int able = 0
     cdef int rank = 0
-    if one is other:
-        return 0
     pair = one.ordinal, other.ordinal
     if pair not in links:
         check(cu.cuDeviceCanAccessPeer(&able, one.device, other.device), "cuDeviceCanAccessPeer", one.name)
         cu.cuDeviceGetP2PAttribute(&rank, cu.CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, one.device, other.device)
-        links[pair] = NEAR + min(max(rank, 0), HOST - NEAR - 1) if able else FAR
+        links[pair] = peer_link(rank) if able else THROUGH_HOST
     return links[pair]
 
 
 cdef int open_peer(Device one, Device other) except -1:
     """Let a device use the memory of another one, where the hardware can; both are open."""
-    if link_rank(one, other) == FAR:
+    if link_between(one, other) is THROUGH_HOST:
         return 0
     before = push(one.context)
     code = call(host_nodes, cu.cuCtxEnablePeerAccess, other.context, 0)

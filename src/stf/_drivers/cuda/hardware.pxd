@@ -12,7 +12,6 @@ cdef class HardwareDriver(QueueDriver):
     cdef int start(self, ordinals, host_pool) except -1
     cdef Device gpu(self, int device)
     cdef int open(self, Device gpu) except -1
-    cdef int distance(self, int source, int target) except -1
     cdef int close_devices(self) except -1
     cdef int demand(self, cu.CUresult code, str call, int device) except -1
     cdef int note(self, cu.CUresult code, str call, int device) except -1

@@ -8,8 +8,8 @@ calls about the host's memory need. A process that works on one of eight devices
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport HOST, NEAR, Device, Relaxed, allow, check, close_device, error_of, is_sticky
-from stf._drivers.cuda.devices cimport link_rank, open_device, open_host_pool, open_peer, report_loss
+from stf._drivers.cuda.devices cimport Device, Relaxed, allow, check, close_device, error_of, is_sticky
+from stf._drivers.cuda.devices cimport link_between, open_device, open_host_pool, open_peer, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
@@ -17,8 +17,7 @@ import re
 import threading
 
 from stf._drivers.cuda.devices import device_name, home_among
-from stf._port.links import HOST as HOST_LINK
-from stf._port.links import SAME_PLACE, THROUGH_HOST, peer_link
+from stf._port.links import HOST, SAME_PLACE
 from stf._support.sync import make_lock
 
 
@@ -71,21 +70,12 @@ cdef class HardwareDriver(QueueDriver):
             gpu.is_open = True
         return 0
 
-    cdef int distance(self, int source, int target) except -1:
-        """Return the class of a link: 0, from `NEAR` on, `HOST`, or `FAR`."""
+    cpdef object link(self, int source, int target):
         if source == target:
-            return 0
+            return SAME_PLACE
         if source < 0 or target < 0:  # managed memory may be anywhere
             return HOST
-        return link_rank(<Device>self.devices[source], <Device>self.devices[target])
-
-    cpdef object link(self, int source, int target):
-        cdef int distance = self.distance(source, target)
-        if distance == 0:
-            return SAME_PLACE
-        if distance < HOST:
-            return peer_link(distance - NEAR)
-        return HOST_LINK if distance == HOST else THROUGH_HOST
+        return link_between(<Device>self.devices[source], <Device>self.devices[target])
 
     def kind(self, int device):
         """Return "H100" of "NVIDIA H100 80GB HBM3"; the whole name where that begins with no model."""
