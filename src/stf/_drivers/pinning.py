@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stf._drivers.base import address_of
+from stf._drivers.base import address_of, extent
 from stf._support.sync import Turns
 
 PIN_FROM = 1 << 16
@@ -151,22 +151,22 @@ class Pins:
         Arrays of less than `smallest` bytes are left alone, unless they lie in what is registered; so is memory that
         may be somebody else's at once, with `lasting`. `in_place` says that kernels will use it where it lies.
         """
-        start, extent, lasts = base_of(owner, address, nbytes)
-        if extent <= 0:
+        start, size, lasts = base_of(owner, address, nbytes)
+        if size <= 0:
             return 0
         self.take_off()
-        if any(is_of_another(pin, owner) for pin in table.overlapping(start, start + extent)):
+        if any(is_of_another(pin, owner) for pin in table.overlapping(start, start + size)):
             self.settle()  # that memory is gone, and nobody has looked whether the devices are done with it
             self.take_off()
-        low, high = start, start + extent
+        low, high = start, start + size
         with table.changed:
             while True:
                 table.claim(low, high)
                 found = table.overlapping(low, high)
                 if len(found) == 1 and found[0].start <= low and high <= found[0].end:
                     pin = found[0]
-                    return self.use(pin, owner if lasts and pin.nbytes == extent else pin.owner, in_place)
-                if (not found and extent < smallest) or (lasting and not lasts):
+                    return self.use(pin, owner if lasts and pin.nbytes == size else pin.owner, in_place)
+                if (not found and size < smallest) or (lasting and not lasts):
                     return 0
                 if table.unused > UNUSED_LIMIT and self.forget_beside(low, high):
                     continue  # the lock was free meanwhile
@@ -255,9 +255,9 @@ class Pins:
 
     def let_go(self, address: int, nbytes: int, owner: Any) -> int:
         """One user less."""
-        start, extent, _ = base_of(owner, address, nbytes)
+        start, size, _ = base_of(owner, address, nbytes)
         with table.changed:
-            for pin in table.known(start, start + extent):
+            for pin in table.known(start, start + size):
                 if self in pin.users:
                     self.leave(pin, 1)
                     break
@@ -351,13 +351,11 @@ def base_of(owner: Any, address: int, nbytes: int) -> tuple[int, int, bool]:
     else:
         interface = base.__array_interface__
         start, is_dense = interface["data"][0], interface.get("strides") is None
-    extent = base.nbytes
+    end = start + base.nbytes
     if not is_dense:  # the array itself has gaps, or goes backwards
-        steps = [(n - 1) * step for n, step in zip(base.shape, base.strides, strict=True)]
-        low = sum(step for step in steps if step < 0)
-        start, extent = start + low, sum(step for step in steps if step > 0) - low + base.itemsize
-    inside = start <= address and address + nbytes <= start + extent
-    return (start, extent, lasts) if inside else (address, nbytes, lasts)
+        start, end = extent(start, base.strides, base.shape, base.itemsize)
+    inside = start <= address and address + nbytes <= end
+    return (start, end - start, lasts) if inside else (address, nbytes, lasts)
 
 
 def is_array(thing: Any) -> bool:
