@@ -22,6 +22,7 @@ import sys
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Container
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,20 +37,21 @@ OWN_REFERENCES = 2  # of an array: the table's, and the one that a call of `getr
 HOLDERS = ("torch", "cupy", "cupyx", "jaxlib")  # libraries whose objects hold the memory that they give to NumPy
 
 
+@dataclass(eq=False)
 class Pin:
     """A registered range, the drivers that use it, with how many data each, and which of them registered it.
 
     `is_registered` is False of one that could not be again when it was to grow.
     """
 
-    def __init__(self, start: int, end: int, owner: Any, registrar: Pins, lasts: bool) -> None:
-        self.start, self.end = start, end
-        self.owner = owner
-        self.registrar = registrar
-        self.lasts = lasts
-        self.is_registered = True
-        self.in_place = False  # kernels use it where it lies
-        self.users: dict[Pins, int] = {}
+    start: int
+    end: int
+    owner: Any
+    registrar: Pins
+    lasts: bool
+    is_registered: bool = True
+    in_place: bool = False  # kernels use it where it lies
+    users: dict[Pins, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -106,6 +108,7 @@ class Table:
 table = Table()
 
 
+@dataclass(eq=False)
 class Pins:
     """What a driver has registered, or uses of what others have.
 
@@ -121,18 +124,11 @@ class Pins:
         The addresses that `register` has registered: Ctrl-C comes when that is done, and hides what it returns.
     """
 
-    def __init__(
-        self,
-        register: Callable[[int, int], bool],
-        unregister: Callable[[int], None],
-        settle: Callable[[], None] = lambda: None,
-        registered: Container[int] = (),
-    ) -> None:
-        self.register = register
-        self.unregister = unregister
-        self.settle = settle
-        self.registered = registered
-        self.leaving: list[tuple[int, int, Any]] = []  # uses that are over, to be taken off
+    register: Callable[[int, int], bool]
+    unregister: Callable[[int], None]
+    settle: Callable[[], None] = lambda: None
+    registered: Container[int] = ()
+    leaving: list[tuple[int, int, Any]] = field(default_factory=list)  # uses that are over, to be taken off
 
     def __len__(self) -> int:
         return sum(pin.registrar is self and pin.is_registered for pin in list(table.pins.values()))

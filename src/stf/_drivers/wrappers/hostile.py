@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from stf._drivers.base import extent
@@ -281,14 +282,14 @@ class HostileDriver(WrappingDriver):
             time.sleep(self.random.random() * DELAY_S)
 
 
+@dataclass
 class FreedBlock:
     """Memory that was freed; called, when its stream gets there, it fills it with the pattern."""
 
-    def __init__(self, address: int, nbytes: int, block: Any) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.block = block
-        self.filled = False
+    address: int
+    nbytes: int
+    block: Any
+    filled: bool = False
 
     def memory(self) -> Any:
         start = self.address - self.block.ctypes.data
