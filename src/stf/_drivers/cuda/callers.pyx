@@ -294,7 +294,6 @@ cdef class CallersDriver(ReadbackDriver):
             return self.close()
         self.store.empty()  # executables, and what bodies have allocated for them
         self.sweep()
-        forget_in(unfinished)
         is_used = self.lingering or self.ends or self.captured or self.graph_keeps or self.stages
         if is_used or (<Stamps>self.stamps).clocks:  # whose events may be in a context of the user's
             return self.close()
@@ -317,7 +316,6 @@ cdef class CallersDriver(ReadbackDriver):
                     (<DeviceStream>item).keeps.clear()
             self.store.close()  # and what its executables needed
             self.sweep()
-            forget_in(unfinished)
             unfinished.extend(self.graph_keeps)
             self.stages += [item for item in unfinished if isinstance(item, Stage)]
             unfinished[:] = [item for item in unfinished if not isinstance(item, Stage)]

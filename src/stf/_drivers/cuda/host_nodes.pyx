@@ -146,9 +146,10 @@ cdef cu.CUresult put_own_node(cu.CUstream stream, OwnNode node) noexcept:
 
 
 cdef int forget_gone() except -1:
-    """Let go the bodies of graphs that are gone."""
+    """Let go the bodies of graphs that are gone, and what such graphs needed of drivers that are closed."""
     if gone_nodes.exchange(0):
         forget_in(living)
+        forget_in(unfinished)
     return 0
 
 
@@ -170,10 +171,8 @@ def count():
 
 def on_collection(phase, info):
     """With a collection of garbage goes what graphs needed that are gone."""
-    if phase == "stop" and gone_nodes.load():
+    if phase == "stop":
         forget_gone()
-    if phase == "stop" and unfinished:
-        forget_in(unfinished)
 
 
 def stop():
