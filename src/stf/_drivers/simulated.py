@@ -597,8 +597,9 @@ class SimulatedDriver(Driver):
                     lane.stamps = []
                 lane.stamps.append(op.sequence)
                 if (op.next is None or op.next.kind != WORK) and lane.cause >= 0 and len(lane.stamps) == 1:
-                    if cython.cast(Op, self.ops[lane.cause]).end_s == at:  # one behind work has the time of its end,
-                        self.give_stamps(lane, at)  # others that of what follows
+                    cause = cython.cast(Op, self.ops[lane.cause])
+                    if cause.end_s == at:  # a stamp behind work has the time of its end, others that of what follows
+                        self.give_stamps(lane, at)
             elif op.kind == RECORD:
                 if lane.stamps is not None:
                     self.give_stamps(lane, at)

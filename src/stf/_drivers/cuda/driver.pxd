@@ -18,7 +18,6 @@ cdef class CudaDriver(HardwareDriver):
     cdef list context_numbers(self)
     cdef list identities  # of the devices' contexts while it rests
     cdef int enter_host(self, HostStream lane) except -1
-    cdef int make_current(self, DeviceStream lane) except -1
     cdef int end_work(self, int stream, int64_t sequence, bint late) except -1
     cdef int ask(self, DeviceStream lane, int64_t sequence) except -1
     cdef int mark(self, DeviceStream lane, int64_t sequence, cu.CUstream handle) except -1

@@ -25,8 +25,7 @@ from stf._drivers.cuda.streams cimport KEEPS, RING, COMMITTED, SHORT, DeviceStre
 from stf._drivers.cuda.streams cimport block_on, is_in_capture, is_quiet, leave, make_event, put_off, record_event, refresh
 from stf._drivers.cuda.streams cimport reuse_event, committed_at
 from stf._drivers.cuda.submitter cimport FREE_MEMORY, LAUNCH_KERNEL, RECORD_EVENT, WAIT_FOR_EVENT, Submission, Submitter
-from stf._drivers.cuda.work cimport check_launch, copy_and_settle, copy_planned, copy_run, fill_planned, launch_function
-from stf._drivers.cuda.work cimport order_streams
+from stf._drivers.cuda.work cimport check_launch, copy_planned, copy_run, fill_planned, launch_function, order_streams
 from stf._drivers.cuda.submitter import CALLS
 from stf._drivers.queues cimport BODY, CALL, COPY, FILL, FREE, LAUNCH, RECORD, STAMP, Op, QueueDriver, Stream
 from stf._drivers.queues cimport is_called_off, make_op
@@ -158,10 +157,6 @@ cdef class CudaDriver(HardwareDriver):
             self.release_hold(lane, make_op(CALL, None))
             raise
         return 0
-
-    cdef int make_current(self, DeviceStream lane) except -1:
-        """Make the device current for a body on this thread, until `record`."""
-        return self.demand(begin_body(&lane.body, lane.context), "cuCtxSetCurrent", lane.device)
 
     cpdef int record(self, int stream, int64_t sequence) except -1:
         return self.end_work(stream, sequence, False)
@@ -383,14 +378,15 @@ cdef class CudaDriver(HardwareDriver):
 
     cpdef object handle(self, int stream):
         """The CUDA stream as an integer, its device being current from here to `record`; None for the host's."""
-        cdef Stream lane = <Stream>self.streams[stream]
-        if lane.device < 0:
+        cdef DeviceStream lane
+        if (<Stream>self.streams[stream]).device < 0:
             return None
+        lane = <DeviceStream>self.streams[stream]
         self.flush()
-        self.make_current(<DeviceStream>lane)
-        if (<DeviceStream>lane).pointer is None:
-            (<DeviceStream>lane).pointer = <uintptr_t>(<DeviceStream>lane).handle
-        return (<DeviceStream>lane).pointer
+        self.demand(begin_body(&lane.body, lane.context), "cuCtxSetCurrent", lane.device)
+        if lane.pointer is None:
+            lane.pointer = <uintptr_t>lane.handle
+        return lane.pointer
 
     cpdef int wait_on_external(self, int stream, int64_t pointer) except -1:
         """Make `stream` wait for a caller's stream; 1 and 2 are CUDA's legacy and per-thread default streams."""
@@ -569,7 +565,12 @@ cdef class CudaDriver(HardwareDriver):
         if is_called_off(keep):
             return 0
         plan = plan_copy(shape, target_strides, source_strides, itemsize)
-        code = copy_and_settle(plan, target, source, gpu.context, gpu.utility)
+        before = push(gpu.context)
+        code = copy_planned(plan, target, source, gpu.utility, True)
+        if code == cu.CUDA_SUCCESS:
+            with nogil:
+                code = cu.cuStreamSynchronize(gpu.utility)
+        pop(before)
         return self.demand(code, "cuMemcpyAsync", gpu.ordinal)
 
     cdef int settle_pending(self, HostStream stream) except -1:

@@ -6,7 +6,6 @@ cdef cu.CUresult check_launch(int64_t function, int gx, int gy, int gz, int bx, 
 cdef cu.CUresult order_streams(cu.CUstream first, cu.CUstream second, cu.CUevent passing) noexcept
 cdef cu.CUresult copy_run(int64_t target, int64_t source, int64_t width, cu.CUstream stream, bint may_block) noexcept
 cdef cu.CUresult copy_bytes_and_settle(int64_t target, int64_t source, int64_t nbytes, cu.CUstream stream) noexcept
-cdef cu.CUresult copy_and_settle(object plan, int64_t target, int64_t source, cu.CUcontext context, cu.CUstream stream)
 cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block)
 cdef cu.CUresult fill_planned(object plan, int64_t target, cu.CUstream stream) except *
 cdef tuple packed_strides(tuple shape, int64_t itemsize)

@@ -16,17 +16,6 @@ cdef cu.CUresult copy_planned(object plan, int64_t target, int64_t source, cu.CU
     return copy_blocks(plan, target, source, stream)
 
 
-cdef cu.CUresult copy_and_settle(object plan, int64_t target, int64_t source, cu.CUcontext context, cu.CUstream stream):
-    """Copy as planned on a stream of a context, and wait until the stream has done all that it was given."""
-    before = push(context)
-    code = copy_planned(plan, target, source, stream, True)
-    if code == cu.CUDA_SUCCESS:
-        with nogil:
-            code = cu.cuStreamSynchronize(stream)
-    pop(before)
-    return code
-
-
 cdef cu.CUresult copy_runs(object plan, int64_t target, int64_t source, cu.CUstream stream, bint may_block):
     """Copy runs of ``plan.width`` bytes; pageable memory may block, so that others may run meanwhile."""
     cdef int64_t width = plan.width
