@@ -41,7 +41,6 @@ class CpuDriver(QueueDriver):
         self.name = "cpu"
         self.memory = {}
         self.loops = Loops()
-        self.copy_watcher = None
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):
         what = target, target_strides, source, source_strides, shape, itemsize, keep, number

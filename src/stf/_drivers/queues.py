@@ -55,12 +55,9 @@ class Worker:
 
     def __init__(self, driver):
         self.baton = make_baton()
-        self.ident = self.modules = self.limit = 0
         self.driver = driver
         self.is_new = True
         self.kind = kind_of_thread()
-        self.native = None
-        self.next_worker = self.next_idle = None
 
 
 def kind_of_thread(thread=0):
@@ -94,7 +91,6 @@ class Reserve:
     def __init__(self, most):
         self.gate = Gate()
         self.most = most
-        self.clear()
 
     def clear(self):
         """Know none."""
@@ -163,15 +159,6 @@ class Stream(Waiter):
     def __init__(self, index, device):
         self.index = index
         self.device = device
-        self.completed = self.uses = 0
-        self.busy = False
-        self.held = False
-        self.blocked = False
-        self.runner = self.priority = 0
-        self.next_ready = None
-        self.head = None
-        self.tail = None
-        self.waiters = None
         self.mark = make_op(RECORD, None)
 
 
@@ -192,23 +179,10 @@ class QueueDriver(Driver):
         self.device_count = device_count
         self.used = [0] * (device_count + 1)
         self.capacity = [0, *(capacity or [0] * device_count)]
-        self.live_allocations = 0
-        self.stamps = None
         self.gate = Gate()
         self.streams = []
         self.spare = []
-        self.first_ready = None
-        self.last_ready = None
-        self.ready = 0
-        self.idle = None
-        self.worklist = None
         self.max_workers = max(workers, 1)
-        self.workers = self.running = 0
-        self.is_short = False
-        self.library_threads = self.held = 0
-        self.staff = None
-        self.closing = self.has_reserve = False
-        self.chooser = None
         self.errors = []
         self.helpers = []
         self.loss_watchers = set()

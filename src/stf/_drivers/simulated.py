@@ -38,11 +38,6 @@ from stf._support.sync import Gate, make_baton
 
 log = logging.getLogger("stf")
 
-if not cython.compiled:
-    WAIT, RECORD, WORK, FREE, STAMP = 0, 1, 2, 3, 4
-    DEVICE_SHIFT, DEVICE_MASK = 48, 0x3FFF
-    HOST_FIRST = -1
-
 FAKE: cython.longlong = 1 << 62  # in every address of ours
 ALIGNMENT: cython.int = 256
 
@@ -53,9 +48,7 @@ class Server:
 
     def __init__(self, width):
         self.width = width
-        self.busy = 0
         self.queue = []
-        self.next = 0
 
     def take(self):
         """Take the stream that waits longest out of the queue; None if none waits."""
@@ -79,13 +72,6 @@ class Op:
     -1, or -2 less the index of the operation that the host had waited for.
     """
 
-    if not cython.compiled:
-        other = server = next = name = None
-        sequence = nbytes = 0
-        cost_s = start_s = 0.0
-        end_s = -1.0
-        cause, device, source = -1, -1, -1
-
 
 @cython.cclass
 class Stream:
@@ -93,16 +79,8 @@ class Stream:
 
     def __init__(self, device):
         self.device = device
-        self.completed = 0
-        self.busy = self.blocked = self.held = False
         self.cause = HOST_FIRST
-        self.end_s, self.turn = -1.0, 0
-        self.block_s = 0.0
-        self.block_name = None
-        self.block_nbytes = 0
-        self.head = self.tail = None
-        self.waiters = None
-        self.stamps = None
+        self.end_s = -1.0
 
 
 def ends_before(lane, other):
@@ -163,10 +141,8 @@ class SimulatedDriver(Driver):
     def __init__(self, kinds, model, workers=1, capacity=None):
         self.name = "simulated"
         self.device_count = len(kinds)
-        self.home = 0
         self.shares_host = False
         self.runs_inline = True
-        self.reads_back = self.records_late = False
         self.kinds = ["host", *kinds]
         self.model = model
         self.values = {}
@@ -187,11 +163,8 @@ class SimulatedDriver(Driver):
         self.used = [0] * (len(kinds) + 1)
         self.peak = [0] * (len(kinds) + 1)
         self.next_address = [ALIGNMENT] * (len(kinds) + 1)
-        self.live_allocations = 0
         self.submit_s = model.submit_s
-        self.now = 0.0
         self.host_cause = HOST_FIRST
-        self.turns = 0
         self.origin_ns = time.perf_counter_ns()
         self.stamps = Stamps(self)
 
