@@ -1,17 +1,18 @@
-"""Kernels of a stream backend: what a driver says of its devices' functions, by execution place."""
+"""Kernels: the role of a port on devices that run functions of their own, which are found and loaded by name.
+
+It says by execution place what a driver says of its devices' functions.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stf._port.kernels import Kernels, KernelsAt
-
 printing = [False]  # whether this process has loaded a kernel that prints: CUDA calls what that uses so
 PRINTS = b"vprintf"
 
 
-class StreamKernels(Kernels):
-    """Functions at the places of a stream backend.
+class Kernels:
+    """Functions at the places of a stream backend, as ``port.kernels``; a port without kernels has None there.
 
     Parameters
     ----------
@@ -27,9 +28,10 @@ class StreamKernels(Kernels):
         self._functions = functions
         self._devices = devices
         self._foreign_handles = foreign_handles
-        self._known: dict[int, KernelsAt] = {}
+        self._known: dict[int, FunctionsAt] = {}
 
-    def at(self, place: int) -> KernelsAt:
+    def at(self, place: int) -> FunctionsAt:
+        """Return what is asked about functions at an execution place."""
         known = self._known.get(place)
         if known is None:
             context = self._foreign_handles[place][2] if place in self._foreign_handles else 0
@@ -41,8 +43,8 @@ class StreamKernels(Kernels):
         self._functions.show_printed()
 
 
-class FunctionsAt(KernelsAt):
-    """Functions on a device, in its own context (0) or in one of the caller's."""
+class FunctionsAt:
+    """Functions on a device, by their addresses; in its own context (0) or in one of the caller's."""
 
     def __init__(self, functions: Any, device: int, context: int) -> None:
         self._functions = functions
@@ -50,25 +52,32 @@ class FunctionsAt(KernelsAt):
         self._context = context
 
     def function(self, image: bytes, name: str) -> int:
+        """Return the function of that name in machine code, which is loaded once."""
         printing[0] = printing[0] or PRINTS in image
         return int(self._functions.load(self._device, self._context, image, name.encode()))
 
     def function_of(self, kernel: int) -> int:
+        """Return the function here of a kernel that belongs to no device, by its address."""
         return int(self._functions.of_kernel(self._device, self._context, kernel))
 
     def parameters(self, function: int) -> list[tuple[int, int]]:
+        """Return (offset, size) in bytes of each parameter of a function."""
         found: list[tuple[int, int]] = self._functions.parameters(function)
         return found
 
     def capability(self) -> tuple[int, int]:
+        """Return what the device can do, as (major, minor)."""
         major, minor = self._functions.capability(self._device)
         return major, minor
 
     def multiprocessors(self) -> int:
+        """Return how many multiprocessors the device has."""
         return int(self._functions.multiprocessors(self._device))
 
     def blocks_at_once(self, function: int, threads: int, shared: int = 0) -> int:
+        """Return how many blocks of so many threads and bytes of shared memory of a function run at once."""
         return int(self._functions.blocks_at_once(self._device, self._context, function, threads, shared))
 
     def launch(self, *how: Any) -> None:
+        """Launch a function on a stream whose device is current; see `Functions.launch` of the drivers."""
         self._functions.launch(*how)

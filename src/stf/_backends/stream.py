@@ -9,7 +9,7 @@ import cython
 
 from stf._backends.callers import StreamCallers
 from stf._backends.captures import StreamCaptures
-from stf._backends.kernels import StreamKernels, printing
+from stf._backends.kernels import Kernels, printing
 from stf._backends.readback import StreamReadback
 from stf._drivers.base import Registered
 from stf.errors import CaptureError
@@ -54,7 +54,7 @@ class StreamBackend(LanePort):
         if driver.reads_back:
             self.readback = StreamReadback(self.lanes, driver)
         if driver.kernels is not None:
-            self.kernels = StreamKernels(driver.kernels, self.devices, self.foreign_handles)
+            self.kernels = Kernels(driver.kernels, self.devices, self.foreign_handles)
 
     def lend(self, captured, staged):
         self.is_lent = True

@@ -43,7 +43,11 @@ class Functions(Protocol):
         arguments: bytes,
         stream: int,
     ) -> None:
-        """Launch a function on a stream whose context is current; see `KernelsAt.launch`."""
+        """Launch a function on a stream whose context is current, perhaps in clusters, cooperative, or overlapping.
+
+        `shape` is (grid, block, shared bytes), seven numbers; `extras` are (cluster or None, two flags). Each argument
+        is told by its offset in `arguments`; errors name the `place`.
+        """
 
 
 class Graphs(Protocol):

@@ -52,7 +52,10 @@ class Captures:
         raise NotImplementedError
 
     def launch(self, slot, function, shape, offsets, arguments, at_once):
-        """Put the launch of a function on the slot, perhaps with all blocks running at once; see `KernelsAt.launch`."""
+        """Put the launch of a function on the slot, perhaps with all blocks running at once.
+
+        See `Functions.launch` of the drivers.
+        """
         raise NotImplementedError
 
     def condition(self, slot, loops):

@@ -14,7 +14,7 @@ role           class                            a port has it where
 `captures`     `_port.captures.Captures`        the driver makes graphs
 `callers`      `_port.callers.Callers`          there are streams of others; a recording's refuses them
 `readback`     `_port.readback.Readback`        a few bytes of a device can be shown without a task
-`kernels`      `_port.kernels.Kernels`          functions of devices can be found and launched
+`kernels`      `_backends.kernels.Kernels`      functions of devices can be found and launched
 `loops`        `_drivers.roles.Loops`           workers run loops of compiled bodies
 `parcels`      `_drivers.roles.Parcels`         devices are other processes, which keep recordings
 =============  ===============================  ==========================================================

@@ -10,7 +10,7 @@ import cython
 class LaunchCapture(Recaptured):
     """A recorded launch, captured anew for one with other values of its parameters, or with other data.
 
-    `how` is what ``KernelsAt.launch`` takes before the arguments; `pointers` are (offset, replica) of
+    `how` is what ``FunctionsAt.launch`` takes before the arguments; `pointers` are (offset, replica) of
     those that are addresses, and `arguments` make those that are parameters.
     """
 
