@@ -57,14 +57,6 @@ class StreamCaptures(Captures):
         lane = cython.cast(Lane, self.port.lanes[slot])
         return self.driver.queue_captured(lane.stream, captured, changes)
 
-    def prepare(self, captured):
-        self.graphs.prepare(captured)
-        return 0
-
-    def renew(self, captured, changes):
-        self.graphs.renew(captured, changes)
-        return 0
-
     def capture(self, place, play, staged):
         return self.fill(place, self.graphs.begin_capture(self.devices[place], None), play, staged)
 
@@ -102,41 +94,24 @@ class StreamCaptures(Captures):
         extras = (None, bool(at_once), False)
         name = f"cuda:{self.devices[lane.place]}"
         at = self.port.kernels.at(lane.place)
-        at.launch(function, shape, extras, offsets, name, arguments, self.pointer(slot))
+        at.launch(function, shape, extras, offsets, name, arguments, self.port.stream(slot))
         return 0
 
     def condition(self, slot, loops):
         lane: Lane = self.port.lanes[slot]
         device: cython.int = self.devices[lane.place]
-        return self.graphs.condition(self.pointer(slot), self.driver.home if device < 0 else device, loops)
+        return self.graphs.condition(self.port.stream(slot), self.driver.home if device < 0 else device, loops)
 
     def decide(self, slot, condition, decision):
-        condition.decide(self.pointer(slot), *decision)
+        condition.decide(self.port.stream(slot), *decision)
         return 0
 
     def play_if(self, slot, condition, play):
         lane: Lane = self.port.lanes[slot]
         self.port.join(slot, self.decided)
-        self.fill(lane.place, condition.open(self.pointer(slot)), play, DIRECT)
+        self.fill(lane.place, condition.open(self.port.stream(slot)), play, DIRECT)
         lane.issued += 1
         self.port.make_record(lane)
         self.decided = EventSet()
         self.decided.add((cython.cast(cython.longlong, slot) << LANE_SHIFT) | lane.issued)
         return 0
-
-    def last_node(self, slot):
-        return self.graphs.last_node(self.pointer(slot))
-
-    def node_count(self, slot):
-        return self.graphs.node_count(self.pointer(slot))
-
-    def memory_nodes_since(self, slot, count):
-        return self.graphs.memory_nodes_since(self.pointer(slot), count)
-
-    def child_of(self, pointer, known):
-        return self.graphs.child_of(pointer, known)
-
-    def pointer(self, slot):
-        """Return the device library's stream of a slot."""
-        lane: Lane = self.port.lanes[slot]
-        return self.driver.handle(lane.stream)

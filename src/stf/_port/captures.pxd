@@ -4,19 +4,14 @@ cdef enum:  # how copies of memory that is not pinned are captured: as such, or 
     STAGED = 2  # for one that others launch
 
 cdef class Captures:
+    cdef readonly object graphs  # of the driver
     cpdef object begin(self, int place, object owner)
     cdef bint takes(self, int slot, int place) except -1
     cdef int play(self, int slot, object captured, bint fixed) except -1
     cdef int queue(self, int slot, object captured, list changes) except -1
-    cpdef int prepare(self, object captured) except -1
-    cpdef int renew(self, object captured, list changes) except -1
     cpdef object capture(self, int place, object play, int staged)
     cpdef int call(self, int slot, object body, list targets) except -1
     cpdef int launch(self, int slot, object function, tuple shape, list offsets, bytes arguments, bint at_once) except -1
     cpdef object condition(self, int slot, bint loops)
     cpdef int decide(self, int slot, object condition, tuple decision) except -1
     cpdef int play_if(self, int slot, object condition, object play) except -1
-    cpdef object last_node(self, int slot)
-    cpdef object node_count(self, int slot)
-    cpdef object memory_nodes_since(self, int slot, object count)
-    cpdef object child_of(self, object pointer, object known)

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 
 class Captures:
-    """Base of what the backends have as ``port.captures``; a port without graphs has None there."""
+    """Base of what the backends have as ``port.captures``; a port without graphs has None there.
+
+    Attributes
+    ----------
+    graphs : Graphs
+        The driver's (`_drivers.roles.Graphs`): it prepares and changes what was captured, and tells what is in a graph
+        that is being captured, by the stream of a slot.
+    """
 
     def begin(self, place, owner):
         """Return a stream at `place` whose work is recorded: it has a `pointer`, and ``end()`` is what was recorded.
@@ -28,14 +35,6 @@ class Captures:
 
     def queue(self, slot, captured, changes):
         """Put it on the slot for later, after changes of all its nodes that may change; None: none may."""
-        raise NotImplementedError
-
-    def prepare(self, captured):
-        """Let a captured graph be ready to be launched."""
-        raise NotImplementedError
-
-    def renew(self, captured, changes):
-        """Let nodes of a graph do something else from the next launch on; see `Graphs.renew` of the drivers."""
         raise NotImplementedError
 
     def capture(self, place, play, staged):
@@ -74,24 +73,5 @@ class Captures:
         """Do on the slot what ``play(port)`` puts on lanes of their own, as often as a condition holds.
 
         One after the other: a GPU that decides about two parts of a graph at a time may stop for good.
-        """
-        raise NotImplementedError
-
-    def last_node(self, slot):
-        """Return what the graph that a slot is captured into has last there."""
-        raise NotImplementedError
-
-    def node_count(self, slot):
-        """Return how many nodes the graph has that a slot is captured into."""
-        raise NotImplementedError
-
-    def memory_nodes_since(self, slot, count):
-        """Return the copies and fills on a slot since its graph had `count` nodes; see `Graphs.memory_nodes_since`."""
-        raise NotImplementedError
-
-    def child_of(self, pointer, known):
-        """Return the address of an empty graph, which comes next on a stream that is captured, and that of its node.
-
-        That is `known`, the last such pair, if nothing came after it.
         """
         raise NotImplementedError

@@ -173,7 +173,7 @@ class DriverGraph:
         """Return the graph for the recorded data, or for others with a key, ready to be launched."""
         variant = self.own_variant(frame, thing) if key is None else self.variant_for_others(frame, thing, key)
         if not variant.is_ready:
-            frame.engine.root.captures.prepare(variant.graph)
+            frame.engine.root.captures.graphs.prepare(variant.graph)
             variant.is_ready = True
         return variant
 
@@ -346,7 +346,7 @@ def renew(frame, plan):
     if changes:
         variant.values = UNKNOWN
         try:
-            root.captures.renew(variant.graph, changes)
+            root.captures.graphs.renew(variant.graph, changes)
         except Exception as error:
             raise CaptureError(str(error) or type(error).__name__) from error
         for change in changes:

@@ -254,7 +254,7 @@ class Frame:
         if source is not None and self.unread and target.data in self.unread:
             return 0
         moves: cython.bint = variant is not None and variant.by_replica is not None
-        count = port.captures.node_count(self.slot) if moves else 0
+        count = port.captures.graphs.node_count(port.stream(self.slot)) if moves else 0
         if source is None:
             port.fill(self.slot, launch.now(target), operation[2])
         else:
@@ -264,7 +264,7 @@ class Frame:
             port.copy(self.slot, launch.now(target), launch.now(source), trip, operation[3])
         if moves:
             replicas = [target] if source is None else [target, source]
-            nodes = port.captures.memory_nodes_since(self.slot, count)
+            nodes = port.captures.graphs.memory_nodes_since(port.stream(self.slot), count)
             if nodes is None:
                 return variant.note_replicas(None, port, replicas)
             for node in nodes:
@@ -319,7 +319,7 @@ class Frame:
 
     def note(self, patch, content, varies, replicas):
         """Remember what was captured last, which depends on parameters, or would be changed for other data."""
-        patch.node = self.port.captures.last_node(self.slot)
+        patch.node = self.port.captures.graphs.last_node(self.port.stream(self.slot))
         patch.content = content
         patch.binding = self.binding if varies else None
         return self.variant.note(patch, self.port, varies, replicas)

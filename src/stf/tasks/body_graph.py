@@ -57,5 +57,5 @@ def graph_of(task: Any, known: OwnGraph | None = None) -> OwnGraph:
             f"task {task.label()} is no part of a graph: use t.stream, or submit it in stf.context(use_graph=True), "
             "ctx.graph_scope() or ctx.task_graph()"
         )
-    found = engine.root.captures.child_of(pointer, None if known is None else known._found)
+    found = engine.root.captures.graphs.child_of(pointer, None if known is None else known._found)
     return known if known is not None and found == known._found else OwnGraph(found)
