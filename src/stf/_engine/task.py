@@ -208,7 +208,7 @@ class TaskCore:
 
     def holds(self, data: Data):
         """Return whether the task has a claim on `data`."""
-        return any(use.core is data for use in cores_of(self))
+        return any([use.core is data for use in joined_of(self)])
 
     def has_claim_on(self, version):
         """Return whether the open task keeps others from the data of `version`."""
@@ -224,19 +224,15 @@ class TaskCore:
 
     def joined_accesses(self):
         """(data, joined mode) per data, for observers."""
-        return [(use.core, use.mode) for use in cores_of(self)]
+        return [(use.core, use.mode) for use in joined_of(self)]
 
     def state_name(self):
         """``"new"``, ``"open"`` or ``"ended"``."""
         return ("new", "open", "ended")[self.state]
 
-    def outcome_pending(self):
-        """Return whether the body runs later."""
-        return self.outcome is not None and self.outcome.pending
-
     def state_in_body(self):
         """Its state for who uses it: a queued body runs when it has ended for the engine."""
-        is_in_body = self.views is not None and (self.bodies > 0 or self.outcome_pending())
+        is_in_body = self.views is not None and (self.bodies > 0 or self.runs_later)
         return OPEN if self.state == ENDED and is_in_body else self.state
 
     def writes_core(self, index):
@@ -256,28 +252,16 @@ class TaskCore:
         """Labels of what the task writes."""
         if self.cores is not None:
             return [core.label() for i, core in enumerate(self.cores) if self.writes_core(i)]
-        return [a.core.label() for a in cores_of(self) if a.mode != READ]
+        return [use.core.label() for use in joined_of(self) if use.mode != READ]
 
 
 if not cython.compiled:
     TaskCore.__cinit__(TaskCore)
 
 
-def cores_of(task: TaskCore):
-    """Return the joined accesses of a task (for cold paths)."""
-    result = []
-    for item in task.uses or task.accesses or ():
-        use: Access = item
-        result.append(UseView(use.core, use.mode))
-    return result
-
-
-class UseView:
-    """A joined access, seen from Python."""
-
-    def __init__(self, core, mode):
-        self.core = core
-        self.mode = mode
+def joined_of(task: TaskCore):
+    """Return the joined accesses of a task; those that it was given, before they are joined."""
+    return task.uses or task.accesses or ()
 
 
 def numbers_of(predecessors: list):

@@ -49,7 +49,7 @@ class Launches:
         from stf.interop import cupti
 
         self.watch = cupti.Watch()
-        if task.state_name() == "open" and not task.outcome_pending():
+        if task.state_name() == "open" and not task.runs_later:
             self.begin()
 
     def begin(self) -> None:
@@ -103,7 +103,7 @@ class BodyWatch:
                 self.written.append((access.data_name, array))
         self.sums: list[int] = []
         self.others = Others(task)
-        if task.state_name() == "open" and not task.outcome_pending():
+        if task.state_name() == "open" and not task.runs_later:
             self.begin()
 
     def begin(self) -> None:
@@ -478,7 +478,7 @@ class Finite:
 def finite_for(task: Any) -> Finite:
     """Return what looks at an open task; for a body that runs in place, it looks at once."""
     made = Finite(task.label(), arrays_in(task, may_be_infinite))
-    if task.state_name() == "open" and not task.outcome_pending():
+    if task.state_name() == "open" and not task.runs_later:
         made.begin()
     return made
 
