@@ -27,13 +27,6 @@ class Lane:
         self.place = place
         self.kind = kind
         self.stream = -1
-        self.priority = 0
-        self.issued = 0
-        self.done = 0
-        self.open = False
-        self.trailing = self.uncommitted = False
-        self.writes = 0
-        self.clock_size = 0
         if not cython.compiled:
             self.clock = []
 
@@ -72,7 +65,6 @@ class LanePool:
 
     def __init__(self, width):
         self.lanes = []
-        self.next = 0
         self.width = width
 
 

@@ -28,7 +28,6 @@ class Recorder(LanePort):
         self.log = []
         self.logging = log
         self.next_address = 4096
-        self.records = self.waits = self.allocs = self.frees = self.copies = self.calls = 0
 
     def note(self, entry):
         self.log.append(entry)

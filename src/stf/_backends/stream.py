@@ -41,7 +41,6 @@ class StreamBackend(LanePort):
         self.foreign_handles = {}
         self.owns_driver = owns_driver
         self.name = "stream"
-        self.captured = False
         self.values = driver.values
         self.loops = driver.loops
         self.records_late = driver.records_late

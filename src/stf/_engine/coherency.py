@@ -73,18 +73,7 @@ class Pool:
     def __init__(self, place, limit=0):
         self.place = place
         self.limit = limit
-        self.used = 0
-        self.leaving = []
-        self.leaving_bytes = 0
-        self.spare = []
-        self.spare_bytes = self.most_spare = 0
-        self.peak = 0
-        self.allocations = 0
-        self.allocated_bytes = 0
-        self.frees = 0
-        self.evictions = 0
-        self.tasks = 0
-        self.partials = {}
+        self.leaving, self.spare, self.partials = [], [], {}
         self.order = EvictionOrder() if limit else None
 
     def live(self):
@@ -126,13 +115,8 @@ class Coherency:
         self.pools = [Pool(place, limit) for place, limit in enumerate(limits)]
         self.data = {}
         self.recordings = {}
-        self.observer = None
-        self.copies, self.last_count = {}, None
-        self.write_backs = 0
-        self.tick = self.operations = self.spared = 0
+        self.copies = {}
         self.waits = EventSet()
-        self.asking = self.outside = None
-        self.pauses = 0
         self.failures = []
         self.keeps_order = any([pool.order is not None for pool in self.pools])
 
@@ -768,8 +752,6 @@ class CopyCount:
 
     def __init__(self, pair):
         self.pair = pair
-        self.copies = 0
-        self.nbytes = 0
 
 
 class InterfaceCopy:

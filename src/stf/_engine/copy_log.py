@@ -26,7 +26,6 @@ def logged(source, target, asked: TaskCore):
     copy: LoggedCopy = LoggedCopy.__new__(LoggedCopy)
     copy.source = source
     copy.target = target
-    copy.number = 0
     if asked is not None:
         copy.number = asked.id
         copy.symbol = asked.symbol

@@ -60,9 +60,7 @@ class EvictionOrder:
         self.keys = new_keys(LEAST_ROOM)
         self.room = LEAST_ROOM
         self.end = 1
-        self.count = 0
         self.recent = [None] * MOST_RECENT
-        self.recent_count = 0
 
     def __dealloc__(self):
         if cython.compiled:

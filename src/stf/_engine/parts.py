@@ -65,7 +65,6 @@ class Relation:
     def __init__(self, data, kind, whole, part, refresh):
         self.data, self.kind, self.whole, self.part = data, kind, whole, part
         self.others, self.neighbours = [], []
-        self.synced = 0
         self.refresh = refresh
 
     def is_newer_part(self):

@@ -18,7 +18,6 @@ class Partial:
     def __init__(self, replica):
         self.replica = replica
         self.events = EventSet()
-        self.open = False
         self.needs_fill = True
 
 

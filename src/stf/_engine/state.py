@@ -25,16 +25,10 @@ class EngineState:
         self.gate = Gate()
         self.dropped, self.deferred, self.orphans, self.dropped_tiles, self.readers = [], [], {}, {}, []
         self.failures = self.coherency.failures = []
-        self.last_open = self.observer = self.next_uses = self.closed = self.arrays = self.window = None
-        self.validate = self.watches = self.wants_finite = self.blocking = self.has_dropped = self.adopts = False
-        self.has_results = False
-        self.gathering = self.make_graph_port = self.ask_producer = self.context = self.keep_previous = None
         self.caches, self.kinds = (), KindCounts()
-        self.next_data = self.next_task = self.withdrawn = self.serial = self.launching = self.driving = 0
         self.waits, self.backlog, self.free_lists = EventSet(), EventSet(), FreeLists()
         self.callbacks = EventSet()
-        self.claim_queue, self.since_look, self.ending, self.settle_at = [], 0, 0, 256
-        self.queued, self.ran, self.calling, self.cancelled, self.outside = 0, 0, {}, None, {}
+        self.claim_queue, self.settle_at, self.calling, self.outside = [], 256, {}, {}
         self.max_pending, self.max_partials = max_pending, max_partials
         host_waits.enlist(self)
 

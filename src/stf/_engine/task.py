@@ -19,11 +19,7 @@ class TaskCore:
     """A place and its accesses, from begin to end."""
 
     def __cinit__(self):
-        self.lasti = 0
         self.slot = -1
-        self.blocks_caller = self.is_single_launch = self.outside_recordings = False
-        self.begin_retries = self.bodies = 0
-        self.state = NEW
         self.kind = "task"
 
     def __reduce_ex__(self, protocol):

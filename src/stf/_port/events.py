@@ -24,13 +24,11 @@ class EventSet:
     """Events, at most one per lane; the first eight are stored inline."""
 
     def __cinit__(self):
-        self.count = 0
         self.capacity = INLINE_EVENTS
         if cython.compiled:
             self.items = self.inline_items
         else:
             self.items = [0] * INLINE_EVENTS
-            self.numbers = None
 
     def __dealloc__(self):
         if cython.compiled and self.items != self.inline_items:

@@ -42,11 +42,9 @@ class Place:
     def __init__(self, number, name, ordinal, memory, functions=0, is_callers_stream=False, kind="", rank=0):
         self.number, self.name, self.ordinal = number, name, ordinal
         self.memory, self.functions = memory, functions
-        self.enqueues = False
         self.is_callers_stream = is_callers_stream
         self.kind, self.rank = kind, rank
         self.is_remote = kind.startswith("remote")
-        self.is_lost = False
 
 
 def copy_of(place, kind):
@@ -57,7 +55,6 @@ def copy_of(place, kind):
     copy.is_callers_stream = place.is_callers_stream
     copy.kind, copy.rank = kind, place.rank
     copy.is_remote = kind.startswith("remote")
-    copy.enqueues = copy.is_lost = False
     return copy
 
 

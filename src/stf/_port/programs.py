@@ -17,8 +17,6 @@ class Numbers:
     """A growing array of 64-bit integers."""
 
     def __cinit__(self):
-        self.count = 0
-        self.capacity = 0
         if not cython.compiled:
             self.items = []
 
@@ -69,11 +67,6 @@ class CaptureChain:
     It is `open` while that is being captured.
     """
 
-    def __init__(self):
-        self.owner = None
-        self.last = 0
-        self.open = False
-
 
 @cython.final
 @cython.cclass
@@ -87,7 +80,6 @@ class OpenNode:
     def __init__(self):
         self.needs = Numbers()
         self.work = Numbers()
-        self.capture = self.again = self.chain = None
 
     def begin(self, place, kind):
         """Become the node of a slot that begins at a place: nothing is before it, and nothing on it."""

@@ -63,8 +63,6 @@ def load_of(device):
     found = loads.get(device)
     if found is None:
         found = loads[device] = Load()
-        if not cython.compiled:
-            found.free = 0.0
     return found
 
 
@@ -88,8 +86,7 @@ def forecast_of(version, width):
         if forecast.at == cython.NULL:
             raise MemoryError
     else:
-        forecast.at, forecast.written, forecast.used = [0.0] * width, 0.0, 0.0
-        forecast.plan = forecast.partials = 0
+        forecast.at = [0.0] * width
     version.forecast = forecast
     return forecast
 
@@ -127,7 +124,6 @@ class Placement:
         known = None if model is None else model.known_s
         self.is_observed = timings is not None
         self.planned_s = {}
-        self.device_times = None
         if spans is not None:
             from stf.placement.device_times import DeviceTimes
 
@@ -161,8 +157,7 @@ class Placement:
                 self.ways[source * self.width + number].per_byte = 1 / bytes_per_s
         self.timings = [None] * len(self.kinds)
         self.loads = [Load(), *map(load_of, devices or [object() for _ in range(count)])]
-        self.decisions, self.number, self.last = decisions, 0, 0
-        self.room = 0
+        self.decisions = decisions
         self.reserve(8)
 
     def __dealloc__(self):
