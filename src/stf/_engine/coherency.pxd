@@ -3,13 +3,13 @@ from libc.stdint cimport int64_t
 from stf._engine cimport adoption
 from stf._engine.copy_log cimport logged
 from stf._engine.access cimport Data, READ, WRITE
-from stf._engine.eviction_order cimport STAYS, EvictionOrder, has_replica, key_of, outermost, version_of
+from stf._engine.eviction_order cimport STAYS, EvictionOrder, key_of, version_of
 from stf._port.events cimport EventSet
 from stf._port.links cimport Links
 from stf._port.replicas cimport INVALID, Replica, make_replica
 from stf._port.port cimport COMPUTE, COPY_IN, COPY_OUT, Port
 from stf._engine.scope cimport Scope
-from stf._engine.versions cimport Version
+from stf._engine.versions cimport Version, outermost
 from stf._engine.task cimport TaskCore
 
 cdef enum:

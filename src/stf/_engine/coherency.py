@@ -293,7 +293,7 @@ class Coherency:
         nbytes = replica.layout.nbytes
         replica.pins += 1
         try:
-            if not has_replica(outermost(data.version), replica):
+            if replica not in outermost(data.version).replicas:  # no replica is equal to another
                 pool.partials[replica] = None
             if pool.limit and pool.live() + nbytes > pool.limit:
                 self.make_room(pool, nbytes, data, slot)
@@ -543,8 +543,7 @@ class Coherency:
         """Say that replicas of a version may go sooner than before: their states have changed, or nobody needs them."""
         if not self.keeps_order:
             return 0
-        while version.parent is not None:
-            version = version.parent
+        version = outermost(version)
         for item in version.replicas:
             replica = cython.cast(Replica, item)
             if replica.position:
@@ -556,7 +555,7 @@ class Coherency:
         """Let what was just allocated take part in the order of its place."""
         version = outermost(data.version)
         replica.last_use = self.tick
-        if has_replica(version, replica):
+        if replica in version.replicas:  # else it is a partial result, or what a program alone uses
             order.add(replica, key_of(version, replica))
             order.note_use(replica)
         else:

@@ -1,6 +1,6 @@
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from stf._engine.access cimport NEVER, Data
-from stf._engine.versions cimport Version
+from stf._engine.versions cimport Version, outermost
 from stf._port.replicas cimport INVALID, Replica
 
 cdef Py_ssize_t LEAST_ROOM
@@ -32,6 +32,4 @@ cdef class EvictionOrder:
 cdef int* new_keys(Py_ssize_t room) except NULL
 cpdef int key_of(Version version, Replica replica) except -1
 cdef int key_of_state(Version version, Replica replica) noexcept
-cdef Version outermost(Version version)
 cdef Version version_of(Replica replica)
-cdef bint has_replica(Version version, Replica replica) except -1

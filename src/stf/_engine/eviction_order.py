@@ -228,18 +228,6 @@ def key_of_state(version: Version, replica: Replica):
     return (1 if version.valid > 1 else 2) + 2 * (NEVER - cython.cast(Data, replica.data).next_use)
 
 
-def outermost(version: Version):
-    """Return the version of the root scope: recordings have shadows of its replicas."""
-    while version.parent is not None:
-        version = version.parent
-    return version
-
-
 def version_of(replica: Replica):
     """Return the version of the root scope that a replica belongs to."""
     return outermost(cython.cast(Data, replica.data).version)
-
-
-def has_replica(version: Version, replica: Replica):
-    """Return whether a replica is one of a version's: no partial result, nor what a program alone uses."""
-    return replica in version.replicas  # no replica is equal to another

@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 from stf._engine import lost_workers
-from stf._engine.versions import writer_text
+from stf._engine.versions import outermost, writer_text
 from stf._port.events import sequence_of
 
 
@@ -33,7 +33,7 @@ class Suspects:
         begun = [task for task in asking + engine.opened() if self.is_there(task.where, device)]
         found = [f"task {task.label()} at {task.call_site}" for task in begun]
         for data in sorted(engine.coherency.data.values(), key=newest, reverse=True):
-            version = outermost(data)
+            version = outermost(data.version)  # outside of all recordings, which nothing runs for
             if any(self.is_in_flight(event, device) for event in version.writers.tolist()):
                 found.append(writer_text(version.wrote, version.wrote_code, version.wrote_lasti))
         for event, name, code, lasti in reversed(engine.readers):
@@ -64,15 +64,7 @@ class Suspects:
         return device + 1 in (place, self.engine.places[place].memory) or (device < 0 and place > 0)
 
 
-def outermost(data):
-    """Return what is known of a data outside of all recordings, which nothing runs for."""
-    version = data.version
-    while version.parent is not None:
-        version = version.parent
-    return version
-
-
 def newest(data):
     """Data whose last writer has the highest number in its lane come first."""
-    events = outermost(data).writers.tolist()
+    events = outermost(data.version).writers.tolist()
     return max(map(sequence_of, events), default=0)

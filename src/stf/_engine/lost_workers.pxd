@@ -1,6 +1,6 @@
 from stf._engine.access cimport Data
 from stf._engine.state cimport EngineState
-from stf._engine.versions cimport Outcome, Version
+from stf._engine.versions cimport Outcome, outermost
 from stf._port.replicas cimport INVALID, Replica
 
 cpdef int lose(EngineState engine, int place, object error) except -1

@@ -38,9 +38,7 @@ def forget_replicas(engine: EngineState, place, error):
     """Take no replica at a place for valid; poison what had no other one, for an error."""
     for item in list(engine.coherency.data.values()):
         data: Data = item
-        version = data.version
-        while version.parent is not None:
-            version = version.parent
+        version = outermost(data.version)
         replica: Replica = version.find(place)
         if replica is None or replica.state == INVALID:
             continue

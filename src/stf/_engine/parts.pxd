@@ -3,7 +3,7 @@ from stf._engine cimport loans
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, WRITE, Access, Data
 from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
-from stf._engine.versions cimport Version
+from stf._engine.versions cimport Version, outermost
 from stf._port.port cimport COMPUTE
 from stf._port.replicas cimport INVALID, Layout, Replica, home_of
 
@@ -28,7 +28,6 @@ cdef class Relation:
 
 cpdef Data whole_of(Data data)
 cdef Relation relation_of(Data data)
-cdef Version outermost(Data data)
 cdef Version conflict(EngineState engine, TaskCore task, Access use)
 cdef Version holder(EngineState engine, TaskCore task, Access use, Relation relation, bint writes, bint copies)
 cdef bint is_held(EngineState engine, TaskCore task, Access use, Data other, bint writes) except -1

@@ -69,13 +69,13 @@ class Relation:
 
     def is_newer_part(self):
         """Return whether a part was written after its whole, and after the last copy between both."""
-        mine: cython.longlong = outermost(self.data).written_at
-        return mine > outermost(self.whole).written_at and mine > self.synced
+        mine: cython.longlong = outermost(self.data.version).written_at
+        return mine > outermost(self.whole.version).written_at and mine > self.synced
 
     def is_older_part(self):
         """Return whether the whole was written after a part, and after the last copy between both."""
-        its: cython.longlong = outermost(self.whole).written_at
-        return its > outermost(self.data).written_at and its > self.synced
+        its: cython.longlong = outermost(self.whole.version).written_at
+        return its > outermost(self.data.version).written_at and its > self.synced
 
 
 def whole_of(data: Data):
@@ -114,14 +114,6 @@ def make_padded(engine: EngineState, data: Data, part: Data, neighbours, refresh
 def relation_of(data: Data):
     """Return how data are related to others."""
     return cython.cast(Relation, data.linked)
-
-
-def outermost(data: Data):
-    """Return the version of data in the root scope."""
-    version = data.version
-    while version.parent is not None:
-        version = version.parent
-    return version
 
 
 # -- claims --------------------------------------------------------------------------------------------------------
@@ -354,14 +346,14 @@ def is_copy(task: TaskCore):
 def note_change(engine: EngineState, data: Data):
     """Note that data have new content, which no task has written."""
     engine.coherency.tick += 1
-    outermost(data).written_at = engine.coherency.tick
+    outermost(data.version).written_at = engine.coherency.tick
     return 0
 
 
 def forget_copy(engine: EngineState, data: Data):
     """Let content that was brought by a copy be brought once more, since that was spoilt."""
     relation = relation_of(data)
-    version = outermost(data)
+    version = outermost(data.version)
     if relation.kind == PART and relation.synced and relation.synced == version.written_at:
         relation.synced = version.written_at = 0
     elif relation.kind == WHOLE:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from stf._engine import host_waits
+from stf._engine.versions import outermost
 
 MOST_NAMED = 16  # the largest ones; more of them are a number
 
@@ -46,9 +47,7 @@ def left_in(coherency: Any, pool: Any) -> tuple[list[Any], list[Any]]:
     pinned, partials = [], []
     asking = coherency.asking
     for replica in [] if pool.order is None else pool.order.members():
-        version = replica.data.version
-        while version.parent is not None:  # a recording has shadows of its replicas
-            version = version.parent
+        version = outermost(replica.data.version)
         if replica in pool.partials:
             partials.append(replica)
         elif (

@@ -67,4 +67,5 @@ cdef int PRUNE_AT
 cdef int64_t looks
 
 cdef Version first_version(object scope)
+cpdef Version outermost(Version version)
 cpdef bint is_open(Outcome outcome) except -1

@@ -297,6 +297,13 @@ class Version:
         return 0
 
 
+def outermost(version):
+    """Return the version of the root scope: recordings have shadows of its replicas."""
+    while version.parent is not None:
+        version = version.parent
+    return version
+
+
 def first_version(scope):
     """Return the version of a new data in the root scope."""
     version: Version = Version.__new__(Version)
