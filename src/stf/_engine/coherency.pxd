@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from stf._engine cimport adoption
 from stf._engine.copy_log cimport logged
-from stf._engine.access cimport Data, READ, WRITE
+from stf._engine.access cimport Data, READ
 from stf._engine.eviction_order cimport STAYS, EvictionOrder, key_of, version_of
 from stf._port.events cimport EventSet
 from stf._port.links cimport Links
@@ -67,7 +67,6 @@ cdef class Coherency:
     cdef Replica provide(self, Data data, Version version, int place, int mode, int slot)
     cdef int fetch(self, Data data, Version version, Replica target) except -1
     cdef int transfer(self, Data data, Version version, Replica source, Replica target, object unless=*) except -1
-    cdef CopyCount count_of(self, int pair)
     cdef int64_t number_operation(self) noexcept
     cdef int count_copy(self, Data data, int source, int target, int64_t nbytes, int64_t number, list before) except -1
     cdef int note(self, str kind, Data data, int source, int target, int64_t nbytes, int64_t number, list before) except -1

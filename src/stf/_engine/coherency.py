@@ -42,6 +42,8 @@ that was left out before it gives up.
 
 from __future__ import annotations
 
+import functools
+
 import cython
 
 from stf._engine import adoption, host_waits, shortages
@@ -161,13 +163,7 @@ class Coherency:
 
     def fetch(self, data, version, target):
         """Bring valid content to `target`."""
-        source = self.cheapest(version, target.place)
-        source.pins += 1
-        try:
-            self.transfer(data, version, source, target)
-        finally:
-            source.pins -= 1
-        return 0
+        return self.transfer(data, version, self.cheapest(version, target.place), target)
 
     def cheapest(self, version, place):
         """Return the valid replica that a copy to a place is to be read from."""
@@ -185,7 +181,7 @@ class Coherency:
         return best
 
     def transfer(self, data, version, source, target, unless=None):
-        """Copy `source` to `target` on a copy lane; later writers wait for it.
+        """Copy `source` to `target` on a copy lane; later writers wait for it. Neither makes room for the other.
 
         If ``unless()`` is not None then, nothing is copied; so the target does not count as valid.
         """
@@ -201,12 +197,14 @@ class Coherency:
             self.waits.update(self.outside)
         before = self.waits.numbers
         slot = self.port.begin(source.place if outwards else target.place, self.waits, kind)
+        source.pins += 1
+        target.pins += 1
         try:
             if not source.has_memory():  # a body is to return it still, which stores it here then
                 self.allocate(data, source, slot)
             if not target.has_memory():
                 self.allocate(data, target, slot)
-                before = joined(before, target.ready.numbers)
+                before = [*(before or ()), *(target.ready.numbers or ())]
             number: cython.longlong = self.number_operation()
             if data.layout.interface is None:
                 trip = self.remote_copy(data, version, source, target) if unless is None else None
@@ -217,6 +215,9 @@ class Coherency:
             target.ready.add(self.port.abort(slot))
             version.readers.update(target.ready)
             raise
+        finally:
+            source.pins -= 1
+            target.pins -= 1
         event = self.port.end(slot)
         target.ready.clear()
         target.ready.add(event)
@@ -246,7 +247,7 @@ class Coherency:
         version.outcome = outcome
         asked = self.asking
         site = "" if asked is None else asked.call_site
-        return InterfaceCopy(data, source.instance, target.instance, outcome, site, self.failures)
+        return functools.partial(copy_instance, data, source.instance, target.instance, outcome, site, self.failures)
 
     def number_operation(self):
         """Return the number of the next operation, by which its driver and observers know it; 0 if nobody observes."""
@@ -258,9 +259,12 @@ class Coherency:
     def count_copy(self, data, source, target, nbytes, number, before):
         """Count a copy between two places, note it in the data's own log, and tell the observer."""
         pair: cython.int = source << 16 | target
-        count = self.last_count
+        count: CopyCount = self.last_count
         if count is None or count.pair != pair:
-            count = self.last_count = self.count_of(pair)
+            count = self.copies.get(pair)
+            if count is None:
+                self.copies[pair] = count = CopyCount(pair)
+            self.last_count = count
         count.copies += 1
         count.nbytes += nbytes
         if data.log is None:
@@ -269,13 +273,6 @@ class Coherency:
             del data.log[: LOG_LENGTH // 2]
         data.log.append(logged(source, target, self.asking))
         return self.note("copy", data, source, target, nbytes, number, before)
-
-    def count_of(self, pair):
-        """Return the count of the copies between two places."""
-        count: CopyCount = self.copies.get(pair)
-        if count is None:
-            self.copies[pair] = count = CopyCount(pair)
-        return count
 
     def copy_counts(self):
         """Return how many copies there were, and of how many bytes, by (source, target)."""
@@ -430,7 +427,7 @@ class Coherency:
         for event in events.tolist():
             alone = EventSet()
             alone.add(event)
-            if self.ends(alone):
+            if host_waits.ends(self.port, alone):
                 found.add(event)
         return found
 
@@ -587,7 +584,7 @@ class Coherency:
         """Return whether the last use of a replica does not wait for this very thread, which may run a body."""
         last = EventSet()
         self.add_uses(version, replica, last)
-        return self.ends(last)
+        return host_waits.ends(self.port, last)
 
     def add_uses(self, version: Version, replica: Replica, events: EventSet):
         """Add what ends with the last use of a replica."""
@@ -597,10 +594,6 @@ class Coherency:
             events.update(version.readers)
         return 0
 
-    def ends(self, events: EventSet):
-        """Return whether this thread could wait for `events`."""
-        return host_waits.ends(self.port, events)
-
     def spill(self, data: Data, version: Version, replica: Replica):
         """Save the only valid replica at the data's home; in host memory of ours, if there is none or it is spoilt."""
         target: Replica = data.home
@@ -609,13 +602,7 @@ class Coherency:
         if target is None:
             target = Replica(data, 0, data.layout_at(0))
             version.replicas.append(target)
-        target.pins += 1
-        replica.pins += 1
-        try:
-            self.transfer(data, version, replica, target)
-        finally:
-            target.pins -= 1
-            replica.pins -= 1
+        self.transfer(data, version, replica, target)
 
     def discard(self, version, replica, want_event):
         """Free a replica's memory after its last use and forget it."""
@@ -696,13 +683,7 @@ class Coherency:
         if home.state != INVALID or version.valid == 0:
             return 0
         source = self.cheapest(version, home.place)
-        source.pins += 1
-        home.pins += 1
-        try:
-            self.transfer(data, version, source, home, cython.cast(object, version.outcome).failed)
-        finally:
-            source.pins -= 1
-            home.pins -= 1
+        self.transfer(data, version, source, home, cython.cast(object, version.outcome).failed)
         return 1
 
     def drop_replicas(self, data):
@@ -741,11 +722,6 @@ class Coherency:
         return 0
 
 
-def joined(numbers, more):
-    """Return the numbers of two lists, either of which may be None."""
-    return [*(numbers or ()), *(more or ())]
-
-
 class CopyCount:
     """Copies between two places."""
 
@@ -753,21 +729,14 @@ class CopyCount:
         self.pair = pair
 
 
-class InterfaceCopy:
-    """A copy between instances of a custom data interface, to be called when its lane gets there."""
-
-    def __init__(self, data, source, target, outcome, site, failures):
-        self.data, self.source, self.target = data, source, target
-        self.outcome, self.site, self.failures = outcome, site, failures
-
-    def __call__(self):
-        try:
-            self.data.layout.interface.copy(self.target, self.source)
-        except BaseException as error:
-            label = self.data.label()
-            self.outcome.failure = Failure(f"(copy of {label})", self.site, error, [label])
-            self.failures.append(self.outcome.failure)
-        self.outcome.pending = False
+def copy_instance(data, source, target, outcome, site, failures):
+    """Copy one instance of a custom data interface to another: called when its lane gets there."""
+    try:
+        data.layout.interface.copy(target, source)
+    except BaseException as error:
+        outcome.failure = Failure(f"(copy of {data.label()})", site, error, [data.label()])
+        failures.append(outcome.failure)
+    outcome.pending = False
 
 
 def spare_on_host(version: Version):
