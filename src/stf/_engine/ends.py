@@ -59,6 +59,18 @@ def retire_everything(engine: EngineState):
     if engine.calls_host():
         engine.root.flush()
         engine.root.tails(pending)  # what runs may submit more
+    everything = bring_home(engine, pending)
+    engine.root.flush()
+    wait_for_all(engine)
+    for item in everything:
+        retiring.retire(engine, item)
+    engine.coherency.free_all_spare()
+    wait_for_all(engine)
+    return 0
+
+
+def bring_home(engine: EngineState, pending: EventSet):
+    """Write everything home that can be, and return all data; pause while `pending` or outcomes are open."""
     if pending.count == 0:
         if engine.deferred:
             retiring.settle_ready(engine)
@@ -71,13 +83,7 @@ def retire_everything(engine: EngineState):
         data.write_back = data.write_back and retiring.is_reachable(data)
         if data.write_back and not data.version.is_poisoned():
             engine.coherency.write_home(data)
-    engine.root.flush()
-    wait_for_all(engine)
-    for item in everything:
-        retiring.retire(engine, item)
-    engine.coherency.free_all_spare()
-    wait_for_all(engine)
-    return 0
+    return everything
 
 
 def forget_all(engine: EngineState):

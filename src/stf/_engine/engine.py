@@ -25,7 +25,7 @@ from stf._engine import (
     windows,
 )
 from stf._engine.failures import raise_failures
-from stf._engine.versions import Copied
+from stf._engine.versions import Copied, derived_outcome
 from stf.errors import CaptureError, ContextMismatchError, OutOfMemoryError
 
 SPARED: cython.int = 4  # tasks; the head of `coherency` has the figures
@@ -115,7 +115,7 @@ class Engine(EngineState):
         try:
             self.port.writes = task.writes
             if task.inputs is not None and task.outcome is None:
-                task.outcome = outcomes.derive(self, task)
+                task.outcome = derived_outcome(task.inputs)
             if task.choice is not None:
                 self.end_time(task)
             event = self.port.end(task.slot)
@@ -160,7 +160,7 @@ class Engine(EngineState):
         self.gate.enter()
         try:
             if task.inputs is not None and task.outcome is None:
-                task.outcome = outcomes.derive(self, task)
+                task.outcome = derived_outcome(task.inputs)
             self.put_call(task.slot, call, self.place(task.where).enqueues)
             if task.choice is not None:
                 self.end_time(task)
@@ -437,7 +437,7 @@ class Engine(EngineState):
             if version.valid == 0 and not data.token:
                 initial_content.must_have_content(self, task, use)
             if version.outcome is not None and not task.is_single_launch:
-                outcomes.inherit(self, task, version, data)
+                outcomes.inherit(task, version)
         if mode & WRITE:
             version.claims = -1
         elif mode & READ:
@@ -569,7 +569,7 @@ class Engine(EngineState):
                         version = use.core.version
                         task.replicas[i] = self.coherency.provide(use.core, version, place, use.mode, task.slot)
                         if use.core.layout.interface is not None and use.core.version.outcome is not None:
-                            outcomes.inherit(self, task, use.core.version, use.core)
+                            outcomes.inherit(task, use.core.version)
                         if type(version.outcome) is Copied and use.mode & READ:
                             outcomes.inherit_copies(task, version.outcome, place)
         finally:
@@ -625,7 +625,7 @@ class Engine(EngineState):
         self.coherency.tick += 1
         outcome = task.outcome
         if outcome is None and task.inputs is not None:
-            outcome = outcomes.derive(self, task)
+            outcome = derived_outcome(task.inputs)
         for i in range(len(uses)):
             use = cython.cast(Access, uses[i])
             version = use.core.version

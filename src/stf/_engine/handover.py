@@ -28,20 +28,8 @@ def retire_everything(engine: Engine):
     pending = EventSet()
     if engine.calls_host():
         engine.root.tails_at(0, pending)  # what runs may submit more
-    if pending.count == 0:
-        retiring.settle_ready(engine)
-        ends.open_outcomes(engine, pending)
-    ends.pause_for(engine, pending)
-    owners = []
-    everything = ends.in_order_of_end(engine)
-    for item in everything:
-        data: Data = item
-        data.released = True
-        data.write_back = data.write_back and retiring.is_reachable(data)
-        if data.home is not None:
-            owners.append(data.home.owner)
-        if data.write_back and not data.version.is_poisoned():
-            engine.coherency.write_home(data)
+    everything = ends.bring_home(engine, pending)
+    owners = [data.home.owner for data in everything if data.home is not None]
     for item in everything:
         retiring.retire(engine, item)
     engine.coherency.free_all_spare()

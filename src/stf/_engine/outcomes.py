@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stf._engine import parts
-from stf._engine.versions import Copied, derived_outcome
+from stf._engine.versions import Copied
 from stf.errors import CaptureError, TaskFailedError
 
 
-def inherit(engine: EngineState, task: TaskCore, version: Version, data: Data):
+def inherit(task: TaskCore, version: Version):
     """Look at how the writing of an input went: unless it went well, look again before the task runs."""
     outcome: Outcome = version.outcome
     failure = outcome.failed()
@@ -46,15 +46,7 @@ def refuse_poison(engine: EngineState, task: TaskCore):
         return 0
     task.outcome = Outcome(False, failure)
     task.outcome.skipped = True
-    for item in task.uses:
-        use: Access = item
-        if use.mode != READ:
-            version = use.core.version
-            version.set_writer(task.symbol, task.code, task.lasti, task.outcome)
-            version.outcome = task.outcome
-            if use.core.linked is not None:
-                engine.coherency.tick += 1
-                parts.note_write(engine, task, use.core)
+    poison(engine, task, task.uses)
     raise_poison(engine, task, failure)
 
 
@@ -62,22 +54,24 @@ def spoil(engine: EngineState, task: TaskCore, failure):
     """Poison what a task was to write that never began, and never will."""
     task.outcome = Outcome(False, failure)
     task.outcome.skipped = engine.scope.records
-    engine.gate.enter()
-    try:
-        for item in task.accesses:
-            use: Access = item
-            if use.mode == READ:
-                continue
-            version = use.core.version
-            if version.scope is not engine.scope:
-                version = engine.scope.version_for(use.core)
-            version.set_writer(task.symbol, task.code, task.lasti, task.outcome)
-            version.outcome = task.outcome
-            if use.core.linked is not None:
-                engine.coherency.tick += 1
-                parts.note_write(engine, task, use.core)
-    finally:
-        engine.gate.leave()
+    with engine.gate:
+        poison(engine, task, task.accesses)
+
+
+def poison(engine: EngineState, task: TaskCore, accesses):
+    """Let the outcome of a task that did not run be that of what it was to write."""
+    for item in accesses:
+        use: Access = item
+        if use.mode == READ:
+            continue
+        version = use.core.version
+        if version.scope is not engine.scope:
+            version = engine.scope.version_for(use.core)
+        version.set_writer(task.symbol, task.code, task.lasti, task.outcome)
+        version.outcome = task.outcome
+        if use.core.linked is not None:
+            engine.coherency.tick += 1
+            parts.note_write(engine, task, use.core)
     return 0
 
 
@@ -106,9 +100,7 @@ def poison_of(task: TaskCore):
 def raise_poison(engine: EngineState, task: TaskCore, failure, spoilt=None):
     """Raise for a task that a failure keeps from running, and so tell of that."""
     spoilt = poisoned_inputs(task, failure) if spoilt is None else spoilt
-    failure.deliver()
-    if failure in engine.failures:
-        engine.failures.remove(failure)
+    take_failure(engine, failure)
     raise failure.error_of_reader(task.label(), " and ".join(spoilt) or "its input")
 
 
@@ -131,23 +123,17 @@ def skip(engine: EngineState, task: TaskCore, error):
     if engine.blocking or outcome is None or not outcome.skipped:
         raise error
     failure = outcome.failure
-    engine.gate.enter()
-    try:
+    with engine.gate:
+        skipped = f"task {task.label()} ({task.call_site})"
         if not failure.was_delivered:
             tell_again(engine, failure, failure.skipped)
         elif parts.is_copy(task):
             pass  # whoever needs it is skipped, too, and tells it
         elif not engine.scope.records:
-            tell_again(engine, failure, description_of_skip(task))
+            tell_again(engine, failure, skipped)
         else:
-            engine.scope.skips.append((failure, description_of_skip(task)))
-    finally:
-        engine.gate.leave()
+            engine.scope.skips.append((failure, skipped))
     return 0
-
-
-def description_of_skip(task: TaskCore):
-    return f"task {task.label()} ({task.call_site})"
 
 
 def tell_again(engine: EngineState, failure, skipped):
@@ -231,8 +217,3 @@ def take_failure(engine: EngineState, failure):
     if failure in engine.failures:
         engine.failures.remove(failure)
     return 0
-
-
-def derive(engine: EngineState, task: TaskCore):
-    """Return the outcome of what a task computes from inputs that may still fail."""
-    return derived_outcome(task.inputs)

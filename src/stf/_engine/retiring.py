@@ -73,7 +73,7 @@ def is_plain(data: Data):
 
 
 def forget_plain(engine: EngineState, data: Data):
-    """Do as `forget`, for data that are plain: programs make and drop those that tasks return by the million."""
+    """Forget data that are plain: programs make and drop those that tasks return by the million."""
     engine.coherency.drop_replicas(data)
     engine.coherency.data.pop(data.id, None)
     if engine.has_dropped:
@@ -118,11 +118,7 @@ def forget(engine: EngineState, data: Data):
         last.update(version.readers)
     if data.linked is not None and data.parent is not None:
         home.owner = None  # it lies in memory of ours, which goes after its last use
-    engine.coherency.drop_replicas(data)
-    engine.coherency.data.pop(data.id, None)
-    if engine.has_dropped:
-        engine.orphans.pop(data.id, None)
-        engine.dropped_tiles.pop(data.id, None)
+    forget_plain(engine, data)
     if data.parent is not None:
         tiles.unprotect(engine, data)
     data.owner = data.protection = data.linked = None
@@ -134,8 +130,6 @@ def forget(engine: EngineState, data: Data):
         span, data.span = data.span, None
         book, span.book = span.book, None  # which may keep the span
         book.give_up(span, last)
-    if engine.observer is not None:
-        engine.observer.data_removed(data.id)
 
 
 def settle_all(engine: EngineState, into: EventSet):
