@@ -1,4 +1,4 @@
-from stf._engine cimport loans
+from stf._engine cimport thread_turns
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, WRITE, Access, Data
 from stf._port.events cimport EventSet
 from stf._engine.versions cimport Outcome, Version

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine import host_waits, loans, reductions, retiring, tiles
-from stf._engine.access import MODE_NAMES
+from stf._engine import host_waits, reductions, retiring, thread_turns, tiles
 from stf._engine.failures import Failure
 from stf._engine.task import OWN_REFERENCES
 from stf._support.sync import make_baton
@@ -37,7 +36,7 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
             f"{remedy}"
         )
     if version.frozen & WRITE or (version.frozen and use.mode != READ):
-        return loans.waits_for_end(engine, task, data, version, MODE_NAMES[use.mode])
+        return thread_turns.waits_for_loan(engine, task, data, version, use.mode)
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):

@@ -1,5 +1,5 @@
 from libc.stdint cimport int64_t
-from stf._engine cimport loans
+from stf._engine cimport thread_turns
 from stf._engine.access cimport ACCUMULATE, AFFINE, READ, WRITE, Access, Data
 from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore

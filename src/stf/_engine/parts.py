@@ -37,10 +37,9 @@ from __future__ import annotations
 
 import cython
 
-from stf._engine import loans
-from stf._engine.access import MODE_NAMES, Access, Data
+from stf._engine import thread_turns
 from stf._port.events import EventSet
-from stf._port.replicas import Layout, Piece, Replica
+from stf._port.replicas import Piece
 from stf.errors import AccessError, TaskStateError
 
 GATHER, SCATTER, EXCHANGE = "gather", "scatter", "exchange"  # kinds of tasks
@@ -188,7 +187,7 @@ def is_held(engine: EngineState, task: TaskCore, use: Access, other: Data, write
     """Return whether an open task or a loan of related data excludes this access; not what the task itself holds."""
     version = other.version
     if version.frozen and (version.frozen & WRITE or writes):
-        return loans.waits_for_end(engine, task, other, version, MODE_NAMES[use.mode])
+        return thread_turns.waits_for_loan(engine, task, other, version, use.mode)
     if version.claims == 0 or (version.claims > 0 and not writes):
         return False
     for item in task.uses:

@@ -13,7 +13,8 @@ import time
 import cython
 
 from stf._engine import host_waits
-from stf.errors import ContextClosedError, OutOfMemoryError, TaskStateError
+from stf._engine.access import MODE_NAMES
+from stf.errors import AccessError, ContextClosedError, OutOfMemoryError, TaskStateError
 
 STANDS_BACK = 8  # how often a wait lets others come before it
 ABANDONED = 1  # in place of the thread of a scope that nobody will end; no thread has this number
@@ -56,6 +57,19 @@ def check_thread(engine: EngineState, task: TaskCore):
         )
     if scope.runs_once and host_waits.repeated_scopes:
         check_elsewhere(engine, task)
+
+
+def waits_for_loan(engine: EngineState, task: TaskCore, data: Data, version: Version, mode):
+    """Return True where a task waits for the end of a loan of another thread's; else raise AccessError."""
+    thread = PyThread_get_thread_ident()
+    holds_nothing = version.frozen_by not in (0, thread) and not host_waits.is_waited_for(thread)
+    if holds_nothing and (not engine.scope.records or engine.scope.runs_once):
+        return True
+    gone = "" if version.frozen_by else ", and what ctx.freeze returned is gone: keep it until then"
+    raise AccessError(
+        f"{data.describe()} is frozen for {MODE_NAMES[version.frozen]}; task {task.label()} cannot open it for "
+        f"{MODE_NAMES[mode]} before unfreeze{gone}"
+    )
 
 
 def check_ending(engine: EngineState, task: TaskCore):
