@@ -40,8 +40,7 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
-            wanted = engine.place(task.where).memory if use.place == AFFINE else use.place
-            reductions.combine(engine, data, wanted)  # a pure write forgets them, once it has come to its end
+            reductions.combine(engine, data, resolved(engine, task, use))  # a pure write forgets them, once it has come to its end
     return False
 
 
@@ -93,11 +92,8 @@ def inside(engine: EngineState, thread, waits_for_one=False):
     A callback may wait for one task, or one data: what they wait for does not wait for the callback.
     """
     if engine.last_open is not None:
-        engine.gate.enter()
-        try:
+        with engine.gate:
             reap(engine)
-        finally:
-            engine.gate.leave()
     body = host_waits.RUNNING.get(thread)
     if (body is not None and body.engine is engine) or runs_inline(engine, thread):
         if not isinstance(body, host_waits.Callback):

@@ -69,11 +69,8 @@ def open_slot(engine: Engine, place, events: EventSet):
 
     Bodies on the host have run.
     """
-    engine.gate.enter()
-    try:
+    with engine.gate:
         slot = engine.root.begin(place, events, COMPUTE)
-    finally:
-        engine.gate.leave()
     try:
         host_waits.enter_slot(engine.root, slot)
     except BaseException:

@@ -13,25 +13,19 @@ from stf._engine.versions import is_open
 
 def lose(engine: EngineState, place, error):
     """Know that a place has lost its memory."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         engine.place(place).is_lost = True
         forget_replicas(engine, place, error)
-    finally:
-        engine.gate.leave()
 
 
 def regain(engine: EngineState, place, action):
     """Do ``action()`` while no task is open at a place, whose memory has nothing of before; return what it returns."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         if any([task.where == place for task in engine.opened()]):
             return False
         forget_replicas(engine, place, None)
         engine.place(place).is_lost = not action()
         return not engine.place(place).is_lost
-    finally:
-        engine.gate.leave()
 
 
 def forget_replicas(engine: EngineState, place, error):

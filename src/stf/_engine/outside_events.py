@@ -67,8 +67,7 @@ def open_event(engine: Engine, task: TaskCore, written):
 
 def complete(engine: Engine, task: TaskCore, failure):
     """End an event, with a `failure` or well; False if it has ended before."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         if not task.outcome.pending:
             return False
         engine.outside.pop(task.event, None)
@@ -81,8 +80,6 @@ def complete(engine: Engine, task: TaskCore, failure):
                 failure.tell(engine.observer, task.id, False)
         if engine.closed is None:
             engine.root.complete_event(task.event)
-    finally:
-        engine.gate.leave()
     return True
 
 

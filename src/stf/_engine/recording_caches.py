@@ -22,11 +22,8 @@ def add(engine: EngineState, cache, recording):
 
 def known(engine: EngineState):
     """Return the caches that live."""
-    engine.gate.enter()
-    try:
+    with engine.gate:
         return list(engine.caches)
-    finally:
-        engine.gate.leave()
 
 
 def end(engine: EngineState):
