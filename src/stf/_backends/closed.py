@@ -17,9 +17,6 @@ class ClosedPort(Port):
     def end(self, slot):
         raise ContextClosedError(self.description)
 
-    def abort(self, slot):
-        raise ContextClosedError(self.description)
-
     def stream(self, slot):
         raise ContextClosedError(self.description)
 
@@ -40,6 +37,3 @@ class ClosedPort(Port):
 
     def drain(self, slot):
         raise ContextClosedError(self.description)
-
-    def shutdown(self):
-        return 0

@@ -290,9 +290,6 @@ class GraphBackend(RecordingPort):
     def done(self, event):
         return False
 
-    def runners(self, events, slot):
-        return ()
-
 
 class OutsideStreams(Callers):
     """Streams of others, which are no part of a recording: nothing in it can wait for them, nor they for it."""

@@ -189,9 +189,6 @@ class LanePort(Port):
             self.make_record(lane)
         return (cython.cast(cython.longlong, slot) << LANE_SHIFT) | lane.issued
 
-    def abort(self, slot):
-        return self.end(slot)
-
     def open_event(self):
         lane = self.next_lane(0, OUTSIDE)
         self.enter(lane.index)  # an idle lane of the host's: it is held until `complete_event`

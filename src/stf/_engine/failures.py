@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import operator
 import traceback
 
 from stf._support.tracebacks import raised_at
@@ -170,7 +171,7 @@ def raise_failures(failures):
     if not failures:
         return
     kinds = {}
-    for failure in sorted(failures, key=number_of):
+    for failure in sorted(failures, key=operator.attrgetter("number")):
         failure.delivered = True
         kinds.setdefault(failure.cause(), []).append(failure)
     text = description_of_kinds(list(kinds.values()))
@@ -181,11 +182,6 @@ def raise_failures(failures):
         raise error
     finally:
         del error, errors  # else its traceback, and all that the callers hold, would wait for the garbage collector
-
-
-def number_of(failure):
-    """Return the number of the task that failed."""
-    return failure.number
 
 
 def description_of_kinds(kinds):

@@ -8,6 +8,7 @@ noted before it begins; the one that would close a circle is refused.
 from __future__ import annotations
 
 import logging
+import operator
 import weakref
 
 from stf.errors import TaskStateError
@@ -264,7 +265,7 @@ def describe(thread, task):
             f"{who} inside the body of task {outer.label()} ({outer.call_site}) waits for data that is not free before "
             "that body ends; give the data to the outer task, or submit the inner one after it"
         )
-    held = min(held_by(thread), key=begin_order)
+    held = min(held_by(thread), key=operator.attrgetter("id"))  # as tasks are numbered when they begin
     if held is task:
         return (
             f"{who} waits for a body that waits for data of this task; let that body end first (wait for what it "
@@ -274,8 +275,3 @@ def describe(thread, task):
         f"{who} waits for what waits for task {held.label()} ({held.call_site}), which this thread holds open; "
         "end that task first"
     )
-
-
-def begin_order(task):
-    """Tasks are numbered as they begin."""
-    return task.id

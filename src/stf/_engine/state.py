@@ -2,7 +2,8 @@
 """What the engine knows, and the verbs that the modules around it need.
 
 Modules that do a part of the engine's work (claims, outcomes, reductions, turns, ...) take an `EngineState`, and import
-no other module for it. `Engine` uses these modules; it adds the verbs that are only declared here.
+no other module for it. `Engine` uses these modules; it adds the verbs that are only declared here, for C, and others
+for Python, such as `cancel`, `withdraw` and `patiently`.
 """
 
 from __future__ import annotations
@@ -187,16 +188,4 @@ class EngineState:
 
     def fail(self, task, failure):
         """Close the slot of a task whose body raised: what it was to write is poisoned."""
-        raise NotImplementedError
-
-    def cancel(self, task):
-        """Take back a task that could not start; return the event of what it already caused."""
-        raise NotImplementedError
-
-    def withdraw(self, task):
-        """Take back an open task whose body never ran; return the event of what it waited for."""
-        raise NotImplementedError
-
-    def patiently(self, action, args):
-        """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""
         raise NotImplementedError

@@ -137,8 +137,7 @@ class FreeLists:
         found: list = self.lists[count & 7]
         if found is None or len(found) != count:
             found = [None] * count
-            if cython.compiled:
-                untrack(found)  # only tasks have it, which the collector does not look into either
+            untrack(found)  # only tasks have it, which the collector does not look into either
             return found
         self.lists[count & 7] = None
         return found
