@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._backends.lanes import Lane, LanePort
-from stf._port.callers import Callers
-from stf._port.events import EventSet
-
 NOTHING = EventSet()
 LEGACY_STREAM: cython.int = 1  # CUDA's name for the default stream, of which there is one per device
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import cython
 
-from stf._backends.lanes import Lane, LanePort
-from stf._port.captures import Captures
-from stf._port.events import EventSet
 from stf.errors import CaptureError
 
 WIDTH = 128  # lanes of a device in a graph, about its multiprocessors

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from stf._backends.lanes import Lane
-from stf._port.readback import Readback
-
 
 class StreamReadback(Readback):
     """Bytes behind the lanes of a backend.

@@ -40,7 +40,7 @@ def check_guards(engine: EngineState, task: TaskCore, use: Access, version: Vers
     if version.partials is not None and version.claims == 0 and version.accumulators == 0:
         mode = joined_mode_of(task, data)
         if mode & READ or (mode == ACCUMULATE and use.op != version.op):
-            reductions.combine(engine, data, resolved(engine, task, use))  # a pure write forgets them, once it has come to its end
+            reductions.combine(engine, data, resolved(engine, task, use))  # a pure write forgets them at its end
     return False
 
 

@@ -1,8 +1,7 @@
 from stf._engine cimport retiring, thread_turns
 from stf._engine.access cimport Data
-from stf._engine.coherency cimport Coherency, Pool
 from stf._engine.state cimport EngineState
-from stf._engine.task cimport OPEN, TaskCore
+from stf._engine.task cimport OPEN
 from stf._port.events cimport EventSet
 
 cpdef int abandon_open_tasks(EngineState engine) except -1

@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t
-from stf._support.sync cimport BEGINS, ENDS, LAUNCHES, Gate, PyThread_get_thread_ident, must_have_room
+from stf._support.sync cimport BEGINS, ENDS, LAUNCHES, PyThread_get_thread_ident, must_have_room
 from stf._engine cimport adoption, outcomes, parts, prefetching, retiring, host_waits, windows
-from stf._engine.access cimport ACCUMULATE, AFFINE, NEVER, READ, RW, WRITE, Access, Data, DataHandle, make_access, make_data
-from stf._engine.coherency cimport Coherency, Pool
+from stf._engine.access cimport ACCUMULATE, AFFINE, NEVER, READ, WRITE, Access, Data
+from stf._engine.coherency cimport Pool
 from stf._port.events cimport EventSet
 from stf._engine.scope cimport Gathering
 from stf._engine.state cimport EngineState

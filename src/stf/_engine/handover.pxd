@@ -1,5 +1,4 @@
 from stf._engine.access cimport READ, WRITE, Data
-from stf._engine.coherency cimport Coherency
 from stf._port.events cimport EventSet
 from stf._port.port cimport COMPUTE, HOST
 from stf._engine.engine cimport Engine

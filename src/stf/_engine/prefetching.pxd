@@ -1,7 +1,6 @@
 from stf._engine.access cimport Data
 from stf._engine.coherency cimport AHEAD, Coherency, Pool
 from stf._engine.state cimport EngineState
-from stf._engine.versions cimport Version
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport INVALID, Replica
 

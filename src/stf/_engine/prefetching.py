@@ -24,7 +24,6 @@ from __future__ import annotations
 import cython
 
 from stf._engine import host_waits
-from stf._port.events import EventSet
 from stf.errors import OutOfMemoryError
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 import cython
 
 from stf._engine import parts
-from stf._engine.access import Access, Data
 from stf._engine.claims import join_duplicates, resolved
 from stf.errors import AccessError
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from stf._port.port import Port
-
 
 class RecordingPort(Port):
     """Base of the backends that record; its slots become nodes of `program`.

@@ -30,11 +30,6 @@ import weakref
 
 import cython
 
-from stf._engine.access import Access, Data
-from stf._engine.coherency import Pool
-from stf._port.replicas import Replica
-from stf.observe.durations import Timing, Timings
-
 if not cython.compiled:
     from types import SimpleNamespace
 
