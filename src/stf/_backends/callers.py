@@ -41,13 +41,11 @@ class StreamCallers(Callers):
 
     def wait_on(self, slot, pointer):
         lane: Lane = self.port.lanes[slot]
-        self.driver.wait_on_external(lane.stream, pointer)
-        return 0
+        return self.driver.wait_on_external(lane.stream, pointer)
 
     def signal(self, slot, pointer):
         lane: Lane = self.port.lanes[slot]
-        self.driver.signal_external(lane.stream, pointer)
-        return 0
+        return self.driver.signal_external(lane.stream, pointer)
 
     def start_after(self, place, pointer, captured, staged=STAGED):
         port = self.port

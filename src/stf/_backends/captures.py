@@ -47,8 +47,7 @@ class StreamCaptures(Captures):
 
     def play(self, slot, captured, fixed):
         lane = cython.cast(Lane, self.port.lanes[slot])
-        self.driver.play_captured(lane.stream, captured, fixed)
-        return 0
+        return self.driver.play_captured(lane.stream, captured, fixed)
 
     def queue(self, slot, captured, changes):
         lane = cython.cast(Lane, self.port.lanes[slot])

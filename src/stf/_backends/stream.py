@@ -104,20 +104,16 @@ class StreamBackend(LanePort):
         return place
 
     def make_wait(self, lane, other, sequence):
-        self.driver.wait_event(lane.stream, other.stream, sequence)
-        return 0
+        return self.driver.wait_event(lane.stream, other.stream, sequence)
 
     def make_record(self, lane):
-        self.driver.record(lane.stream, lane.issued)
-        return 0
+        return self.driver.record(lane.stream, lane.issued)
 
     def make_late_record(self, lane):
-        self.driver.record_lazy(lane.stream, lane.issued)
-        return 0
+        return self.driver.record_lazy(lane.stream, lane.issued)
 
     def commit(self, lane):
-        self.driver.commit(lane.stream, lane.issued)
-        return 0
+        return self.driver.commit(lane.stream, lane.issued)
 
     def progress(self, lane):
         lane.done = self.driver.completed(lane.stream)
@@ -147,13 +143,11 @@ class StreamBackend(LanePort):
 
     def keep_alive(self, slot, what):
         lane: Lane = self.lanes[slot]
-        self.driver.keep_alive(lane.stream, what)
-        return 0
+        return self.driver.keep_alive(lane.stream, what)
 
     def enter(self, slot):
         lane = cython.cast(Lane, self.lanes[slot])
-        self.driver.stream_enter(lane.stream)
-        return 0
+        return self.driver.stream_enter(lane.stream)
 
     def try_enter(self, slot):
         lane = cython.cast(Lane, self.lanes[slot])
@@ -161,8 +155,7 @@ class StreamBackend(LanePort):
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         lane = cython.cast(Lane, self.lanes[slot])
-        self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
-        return 0
+        return self.driver.launch(lane.stream, function, gx, gy, gz, bx, by, bz, shared, block, nbytes)
 
     @property
     def parcels(self):
@@ -222,7 +215,7 @@ class StreamBackend(LanePort):
         if source.home or target.home:
             self.pin(source)
             self.pin(target)
-        self.driver.copy(
+        return self.driver.copy(
             lane.stream,
             target.address,
             target.layout.strides,
@@ -233,7 +226,6 @@ class StreamBackend(LanePort):
             (target.owner, source.owner) if unless is None else (target.owner, source.owner, unless),
             number,
         )
-        return 0
 
     def copy_and_wait(self, slot, target, source, nbytes):
         lane: Lane = self.lanes[slot]
@@ -333,8 +325,7 @@ class StreamBackend(LanePort):
 
     def drain(self, slot):
         lane: Lane = self.lanes[slot]
-        self.driver.drain(lane.stream)
-        return 0
+        return self.driver.drain(lane.stream)
 
     def expect_block(self, slot, name, nbytes):
         lane: Lane = self.lanes[slot]
