@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet
 from stf._port.replicas cimport Layout, Replica
-from stf._engine.versions cimport Version, first_version
+from stf._engine.versions cimport Version, make_version
 
 cpdef enum:  # access modes, and the place that is natural for a task
     READ = 1

@@ -50,7 +50,7 @@ def make_data(engine, dropped, ident, layout, name, token, scope):
     data.token = token
     data.write_back = True
     data.next_use = NEVER
-    data.version = first_version(scope)
+    data.version = make_version(scope, None)
     return data
 
 

@@ -600,7 +600,7 @@ class Coherency:
         if target is None or version.is_poisoned():
             target = spare_on_host(version)
         if target is None:
-            target = Replica(data, 0, data.layout_at(0))
+            target = make_replica(data, 0, data.layout_at(0))
             version.replicas.append(target)
         self.transfer(data, version, replica, target)
 

@@ -5,7 +5,7 @@ from stf._engine.state cimport EngineState
 from stf._engine.task cimport TaskCore
 from stf._engine.versions cimport Version, outermost
 from stf._port.port cimport COMPUTE
-from stf._port.replicas cimport INVALID, Layout, Replica, home_of
+from stf._port.replicas cimport INVALID, Layout, Replica, home_of, make_replica
 
 cdef enum:
     WHOLE = 0

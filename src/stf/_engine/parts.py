@@ -399,7 +399,7 @@ def make_memory(engine: EngineState, layout: Layout, place, name, piece=None):
     """
     memory: Data = engine.add_data(layout, name, False)
     try:
-        replica = Replica(memory, place, layout.packed())
+        replica = make_replica(memory, place, layout.packed())
         memory.version.replicas.append(replica)
         replica.owner = piece
         slot = engine.root.begin(place, EventSet(), COMPUTE)
@@ -520,6 +520,6 @@ def window(replica: Replica, where, shape):
     """Return a box of a replica as a replica."""
     offset, strides = where
     layout = replica.layout
-    found = Replica(replica.data, replica.place, Layout(shape, strides, layout.dtype, layout.itemsize))
+    found = make_replica(replica.data, replica.place, Layout(shape, strides, layout.dtype, layout.itemsize))
     found.address, found.owner, found.pinned = replica.address + offset, replica.owner, replica.pinned
     return found

@@ -31,7 +31,7 @@ def provide_partial(engine: EngineState, task: TaskCore, index, use: Access, pla
     if chosen is None and here and total >= engine.max_partials:
         chosen = here[0]
     if chosen is None:
-        chosen = Partial(Replica(use.core, place, use.core.layout_at(place)))
+        chosen = Partial(make_replica(use.core, place, use.core.layout_at(place)))
         engine.coherency.allocate(use.core, chosen.replica, task.slot)
     else:
         engine.port.join(task.slot, chosen.events)
@@ -305,7 +305,7 @@ def stage_partial(engine: EngineState, task: TaskCore, partial: Partial, staged)
     engine.port.join(task.slot, partial.events)
     if partial.replica.place == place:
         return partial.replica
-    replica = Replica(partial.replica.data, place, partial.replica.layout)
+    replica = make_replica(partial.replica.data, place, partial.replica.layout)
     engine.coherency.allocate(replica.data, replica, task.slot)
     staged.append(replica)
     number: cython.longlong = engine.coherency.number_operation()

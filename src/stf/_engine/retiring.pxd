@@ -1,7 +1,7 @@
 from stf._engine cimport adoption
 from stf._engine.access cimport Data
 from stf._port.events cimport EventSet
-from stf._port.replicas cimport INVALID, Replica
+from stf._port.replicas cimport INVALID, Replica, make_replica
 from stf._port.port cimport HOST
 from stf._engine.state cimport EngineState
 

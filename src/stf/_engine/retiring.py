@@ -6,8 +6,6 @@ again when what it waits for is there.
 
 from __future__ import annotations
 
-import cython
-
 from stf._engine import adoption, host_waits, parts, reductions, tiles
 from stf._engine.access import must_have_shape
 from stf._engine.host_waits import Pause
@@ -110,7 +108,7 @@ def forget(engine: EngineState, data: Data):
     """Free the replicas of a data, and forget it."""
     if data.parent is not None:
         tiles.join(engine, data)
-    last = EventSet.__new__(EventSet) if cython.compiled else EventSet()
+    last = EventSet.__new__(EventSet)
     version = data.version
     home = data.home
     if not version.is_untouched():
@@ -296,7 +294,7 @@ def split(engine: EngineState, data: Data):
         reductions.combine(engine, data)
     home = data.home if data.home is not None else version.find(0)
     if home is None:
-        home = Replica(data, 0, data.layout_at(0))
+        home = make_replica(data, 0, data.layout_at(0))
         version.replicas.append(home)
     version.was_valid = version.valid > 0
     if version.was_valid and home.state == INVALID:

@@ -66,6 +66,6 @@ cdef class Version:
 cdef int PRUNE_AT
 cdef int64_t looks
 
-cdef Version first_version(object scope)
+cdef Version make_version(object scope, Version parent)
 cpdef Version outermost(Version version)
 cpdef bint is_open(Outcome outcome) except -1

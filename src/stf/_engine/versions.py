@@ -148,14 +148,6 @@ class Version:
     content though no replica has it yet: at a launch that finds none, the neutral element of the operator `neutral_op`.
     """
 
-    def __init__(self, scope=None, parent=None):
-        self.scope = scope
-        self.parent = parent
-        self.writers = EventSet()
-        self.readers = EventSet()
-        self.replicas = []
-        self.prune_at = PRUNE_AT
-
     def is_untouched(self):
         """Return whether no task, loan or copy of this context used the data.
 
@@ -304,13 +296,11 @@ def outermost(version):
     return version
 
 
-def first_version(scope):
-    """Return the version of a new data in the root scope."""
+def make_version(scope, parent):
+    """Return the version of a data in a scope: the first one, or that after the one of the scope around."""
     version: Version = Version.__new__(Version)
-    if not cython.compiled:
-        Version.__init__(version, scope)
-        return version
     version.scope = scope
+    version.parent = parent
     version.writers = EventSet.__new__(EventSet)
     version.readers = EventSet.__new__(EventSet)
     version.replicas = []

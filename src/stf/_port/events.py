@@ -112,7 +112,14 @@ class EventSet:
 
 
 if not cython.compiled:
-    EventSet.__init__ = EventSet.__cinit__
+
+    def made(kind):
+        """Make a set as compiled code does, by `__new__` alone."""
+        events = object.__new__(kind)
+        events.__cinit__()
+        return events
+
+    EventSet.__new__ = made
     del EventSet.__dealloc__
 
 

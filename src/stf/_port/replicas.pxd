@@ -56,5 +56,5 @@ cdef class Replica:
     cpdef Replica shadow(self)
     cdef bint has_memory(self) noexcept
 
-cdef Replica make_replica(object data, int place, Layout layout)
+cpdef Replica make_replica(object data, int place, Layout layout)
 cdef Replica home_of(object data, int place, Layout layout)

@@ -85,12 +85,12 @@ def layout_of(shape, strides, dtype, itemsize):
 
 
 def make_replica(data, place, layout):
-    """Return a replica without memory, as ``Replica(data, place, layout)`` does."""
+    """Return a replica without memory."""
     replica: Replica = Replica.__new__(Replica)
     replica.data = data
     replica.place = place
     replica.layout = layout
-    replica.ready = EventSet.__new__(EventSet) if cython.compiled else EventSet()
+    replica.ready = EventSet.__new__(EventSet)
     replica.number = -1
     return replica
 
@@ -158,17 +158,10 @@ class FreeLists:
 class Replica:
     """One copy of a data at one data place."""
 
-    def __init__(self, data, place, layout, home=False):
-        self.data = data
-        self.place = place
-        self.layout = layout
-        self.home = home
-        self.ready = EventSet()
-        self.number = -1
-
     def shadow(self):
         """Return the same memory as a recording sees it, with a state of its own; never evicted."""
-        other = Replica(self.data, self.place, self.layout, self.home)
+        other = make_replica(self.data, self.place, self.layout)
+        other.home = self.home
         other.pinned = self.pinned
         other.address = self.address
         other.instance = self.instance

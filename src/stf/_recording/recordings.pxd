@@ -3,12 +3,12 @@ from stf._engine.access cimport READ, RW, WRITE, Access, Data
 from stf._recording.device_graphs cimport DriverGraph
 from stf._port.events cimport EventSet
 from stf._engine.scope cimport Scope
-from stf._port.replicas cimport INVALID, SHARED, Layout, Replica
+from stf._port.replicas cimport INVALID, SHARED, Layout, Replica, make_replica
 from stf._port.programs cimport Program
 from stf._recording.playback cimport Frame
 from stf._port.port cimport COMPUTE
 from stf._port.recording_port cimport RecordingPort
-from stf._engine.versions cimport Outcome, Version
+from stf._engine.versions cimport Outcome, Version, make_version
 from stf._engine.engine cimport Engine
 from stf._engine.task cimport TaskCore
 

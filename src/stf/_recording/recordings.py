@@ -58,7 +58,7 @@ class RecordingScope(Scope):
     def take_up(self, data: Data):
         """Let a data have a version of this scope."""
         outer = data.version
-        version = Version(self, outer)
+        version = make_version(self, outer)
         version.phantom = outer.valid > 0 or outer.partials is not None or outer.is_poisoned()
         version.valid = 1 if version.phantom else 0
         version.frozen, version.frozen_by = outer.frozen, outer.frozen_by
@@ -95,7 +95,7 @@ class RecordingScope(Scope):
             return self.parent.replica_for(data, outer, place, 0)
         real: Replica = outer.find(place)
         if real is None:
-            real = Replica(data, place, data.layout_at(place))
+            real = make_replica(data, place, data.layout_at(place))
             outer.replicas.append(real)
         if not real.has_memory():
             self.reserve(data, real)
@@ -570,7 +570,7 @@ class Recording(Routine):
         engine: Engine = frame.engine
         slot: cython.int = frame.slot
         layout = Layout((len(content),), (1,), None, 1)
-        memory: Replica = Replica(None, engine.place(frame.task.where).memory, layout)
+        memory: Replica = make_replica(None, engine.place(frame.task.where).memory, layout)
         host = np.frombuffer(content, np.uint8)
         with engine.gate:
             engine.root.alloc(slot, memory)
@@ -671,7 +671,7 @@ class Recording(Routine):
         """Free memory of the program after its last launch."""
         scope = engine.coherency.enter(engine.root_scope)
         try:
-            version = Version()
+            version = make_version(None, None)
             version.replicas.append(replica)
             replica.ready.clear()
             engine.root.tails(version.readers)

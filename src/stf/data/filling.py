@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from stf._engine import reductions
-from stf._port.replicas import Layout, Replica
+from stf._port.replicas import Layout, Replica, make_replica
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData, know_layout
 from stf.data.native_steps import native_copy, native_fill, native_fill_with_number
@@ -417,7 +417,7 @@ def staged(replica: Any, values: Any) -> Replica:
     """Return an array on the host of what a replica is to hold."""
     layout = replica.layout
     content = np.ascontiguousarray(np.broadcast_to(values, layout.shape)).reshape(layout.shape)
-    source: Any = Replica(replica.data, 0, Layout(layout.shape, content.strides, layout.dtype, layout.itemsize))
+    source: Any = make_replica(replica.data, 0, Layout(layout.shape, content.strides, layout.dtype, layout.itemsize))
     source.address = describe_numpy(content, False).address
     source.owner = content
     return source
