@@ -73,8 +73,8 @@ class Engine(EngineState):
                 self.coherency.pauses = task.begin_retries
             baton = None
             try:
-                if self.ending:
-                    thread_turns.check_ending(self, task)
+                if self.ending and not task.is_single_launch:  # what was gathered is launched
+                    thread_turns.must_not_end(self)
                 if (
                     self.gathering is not None
                     and (gathering := self.to_ask(task)) is not None

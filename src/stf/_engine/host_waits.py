@@ -118,19 +118,14 @@ class Callback:
 # -- waiting -------------------------------------------------------------------------------------------------------
 
 
-def wait(port, events):
-    """Block until `events` are complete, which is True; no gate may be held.
+def wait(port, events, task=None):
+    """Block until `events` are complete, which is True; no gate may be held. A `task` is to begin then.
 
     Raises
     ------
     TaskStateError
         They cannot be before this thread goes on.
     """
-    return wait_for(port, events, None)
-
-
-def wait_for(port, events, task):
-    """Return what `wait` does, for a task that is to begin then, unless that is None."""
     events_port: Port = port
     thread = PyThread_get_thread_ident()
     if not is_waited_for(thread):

@@ -292,16 +292,11 @@ def run_in(body: QueuedBody):
 class FoldCall(QueuedBody):
     """What folds partial results: also when one of those who added to them failed, so that the others' are kept."""
 
-    def __call__(self):
-        if self.outcome is None:
-            return self.run_in_graph()
-        try:
-            failure = self.run()
-            for item in self.inputs or ():
-                failure = failure or item.failed()
-        except BaseException as error:
-            failure = self.failure_of(error)
-        self.tell(failure)
+    def run_if_sound(self):
+        failure = self.run()
+        for item in self.inputs or ():
+            failure = failure or item.failed()
+        return failure
 
 
 def fold_call(task: TaskCore, body):

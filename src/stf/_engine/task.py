@@ -36,11 +36,6 @@ class TaskCore:
             self.code, self.lasti = frame.f_code, frame.f_lasti
         return 0
 
-    def set_site(self, frame):
-        """Say which frame submits this task (for wrappers written in Python)."""
-        self.code = frame.f_code
-        self.lasti = frame.f_lasti
-
     def stays_outside_recordings(self):
         """Return whether no recording can hold it.
 

@@ -72,15 +72,6 @@ def waits_for_loan(engine: EngineState, task: TaskCore, data: Data, version: Ver
     )
 
 
-def check_ending(engine: EngineState, task: TaskCore):
-    """While a thread finalizes a context, others begin no more tasks there, but for bodies, which it waits for.
-
-    What they have gathered is launched.
-    """
-    if not task.is_single_launch:
-        must_not_end(engine)
-
-
 def begin_ending(engine: EngineState):
     """Be the thread that finalizes a context, after another one that does; one that is gone will not."""
     thread = PyThread_get_thread_ident()
@@ -120,7 +111,7 @@ def waits_for_room(task: TaskCore, reason):
 
 
 def must_not_end(engine: EngineState):
-    """Raise ContextClosedError while another thread finalizes the context, but for bodies."""
+    """Raise ContextClosedError while another thread finalizes the context, but for bodies, which it waits for."""
     thread = PyThread_get_thread_ident()
     if thread != engine.ending and thread not in host_waits.RUNNING:
         raise ContextClosedError(f"{engine.context()!r} is being finalized by another thread; make a new one")
@@ -134,7 +125,7 @@ def closed_error(engine: EngineState):
 def await_others(engine: EngineState):
     """Before a context ends: wait for tasks that other threads have open, and shortly for what they record.
 
-    They begin no more (`check_ending`). Those of threads that are gone will not end, nor those of this one. It
+    They begin no more (`must_not_end`). Those of threads that are gone will not end, nor those of this one. It
     waits for no daemon threads at the end of the process, nor when an exception ends the context.
     """
     if (engine.last_open is None and not engine.scope.records) or not threading.main_thread().is_alive():
@@ -264,7 +255,7 @@ def yield_to_recorders(engine: EngineState, task: TaskCore):
             return 0
         before = EventSet()
         before.add(engine.withdraw(task))
-        host_waits.wait_for(engine.root, before, task)
+        host_waits.wait(engine.root, before, task)
         engine.begin(task)
     return 0
 

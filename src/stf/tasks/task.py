@@ -399,7 +399,7 @@ class Task(TaskCore):
             frame = sys._getframe(0)
             while frame.f_back is not None and frame.f_code.co_filename.startswith(FOLDER):
                 frame = frame.f_back
-            self.set_site(frame)
+            self.code, self.lasti = frame.f_code, frame.f_lasti
         return 0
 
     # -- as a builder ------------------------------------------------------------------------------------------
