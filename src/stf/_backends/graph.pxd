@@ -22,6 +22,3 @@ cdef class GraphBackend(RecordingPort):
     cdef int must_not_capture(self, OpenNode node) except -1
     cdef object close_capture(self, OpenNode node)
     cdef int end_capture(self, OpenNode node) except -1
-
-cdef class OutsideStreams(Callers):
-    pass

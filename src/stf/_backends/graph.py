@@ -12,6 +12,7 @@ import cython
 from stf.errors import CaptureError
 
 MAX_LANES = (1 << 19) - 1
+OUTSIDE_STREAMS = Callers()  # which refuse all
 CAPTURE_CHAINS = 64  # by place: as many as a place has streams
 
 
@@ -289,19 +290,3 @@ class GraphBackend(RecordingPort):
 
     def done(self, event):
         return False
-
-
-class OutsideStreams(Callers):
-    """Streams of others, which are no part of a recording: nothing in it can wait for them, nor they for it."""
-
-    def arrive(self, place, pointer):
-        raise CaptureError("it comes after work on a stream that is no part of the graph")
-
-    def wait_on(self, slot, pointer):
-        raise CaptureError("it comes after work on a stream that is no part of the graph")
-
-    def signal(self, slot, pointer):
-        raise CaptureError("work on a stream that is no part of the graph would come after it")
-
-
-OUTSIDE_STREAMS = OutsideStreams()

@@ -14,4 +14,3 @@ cdef class Recorder(LanePort):
     cdef readonly int64_t copies
     cdef readonly int64_t calls
     cdef readonly dict capacity
-    cdef int note(self, tuple entry) except -1

@@ -29,44 +29,40 @@ class Recorder(LanePort):
         self.logging = log
         self.next_address = 4096
 
-    def note(self, entry):
-        self.log.append(entry)
-        return 0
-
     def make_wait(self, lane, other, sequence):
         self.waits += 1
         if self.logging:
-            self.note(("wait", lane.index, other.index, sequence))
+            self.log.append(("wait", lane.index, other.index, sequence))
         return 0
 
     def make_record(self, lane):
         self.records += 1
         if self.logging:
-            self.note(("record", lane.index, lane.issued))
+            self.log.append(("record", lane.index, lane.issued))
         return 0
 
     def call(self, slot, body):
         self.calls += 1
         if self.logging:
-            self.note(("call", slot))
+            self.log.append(("call", slot))
         return 0
 
     def launch(self, slot, function, gx, gy, gz, bx, by, bz, shared, block, nbytes):
         self.calls += 1
         if self.logging:
-            self.note(("launch", slot))
+            self.log.append(("launch", slot))
         return 0
 
     def fill(self, slot, replica, pattern):
         self.calls += 1
         if self.logging:
-            self.note(("fill", slot, replica.place, replica.layout.nbytes))
+            self.log.append(("fill", slot, replica.place, replica.layout.nbytes))
         return True
 
     def copy(self, slot, target, source, unless=None, number=0):
         self.copies += 1
         if self.logging:
-            self.note(("copy", slot, source.place, target.place, target.layout.nbytes))
+            self.log.append(("copy", slot, source.place, target.place, target.layout.nbytes))
         return 0
 
     def alloc(self, slot, replica):
@@ -74,13 +70,13 @@ class Recorder(LanePort):
         replica.address = self.next_address
         self.next_address += (replica.layout.nbytes + 4095) // 4096 * 4096
         if self.logging:
-            self.note(("alloc", slot, replica.place, replica.layout.nbytes))
+            self.log.append(("alloc", slot, replica.place, replica.layout.nbytes))
         return 0
 
     def free(self, replica, waits, want_event):
         self.frees += 1
         if self.logging:
-            self.note(("free", replica.place, replica.layout.nbytes))
+            self.log.append(("free", replica.place, replica.layout.nbytes))
         if not want_event:
             return 0
         slot = self.begin(replica.place, waits, 0)

@@ -81,7 +81,6 @@ cdef class Access:
     cdef readonly int place
     cdef readonly object op
 
-cpdef int drop(object engine, object item) except -1
-cdef int drop_into(list dropped, object item) except -1
+cpdef int drop(list dropped, object item) except -1
 cpdef int must_be_writeable(Data data, object what) except -1
 cdef Access make_access(DataHandle handle, int mode, object data_place)

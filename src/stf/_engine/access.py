@@ -188,16 +188,11 @@ class DataHandle:
     def __del__(self):
         core = self.core
         if core is not None and not core.released:
-            drop_into(core.dropped, core)
+            drop(core.dropped, core)
 
 
-def drop(engine, item):
-    """Let the engine release something at its next entry, for a finalizer, which can tell nobody of an error."""
-    return drop_into(engine.dropped, item)
-
-
-def drop_into(dropped, item):
-    """Do as `drop`, for who knows the engine's list."""
+def drop(dropped, item):
+    """Let the engine with this list release something at its next entry; finalizers can tell nobody of an error."""
     try:
         dropped.append(item)
     except MemoryError:

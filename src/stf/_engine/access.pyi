@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 MODE_NAMES: dict[int, str]
 
-def drop(engine: Any, item: Any) -> None: ...
+def drop(dropped: list[Any], item: Any) -> None: ...
 
 class ArrayAccess(NamedTuple):
     access: Access

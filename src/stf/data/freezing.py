@@ -168,7 +168,7 @@ class Frozen(Shown):
         loan = getattr(self, "loan", None)
         if loan is None or not loan.holds or not self.active or self.context._finished:
             return
-        drop(self.context.engine, loan)
+        drop(self.context.engine.dropped, loan)
         claims.wake_one(self.context.engine)
         if loan.is_used:
             warnings.warn(

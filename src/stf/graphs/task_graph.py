@@ -631,7 +631,7 @@ class TaskGraph(Shown, GraphCore):
         context = None if reference is None else reference()
         recording = getattr(self, "_recording", None)
         if recording is not None:  # a finalizer does nothing but say so
-            drop(recording.engine, recording)
+            drop(recording.engine.dropped, recording)
         if context is not None:
             try:
                 context._graphs.pop(id(self), None)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stf._engine.access import DataHandle
+from stf._engine.access import MODE_NAMES, DataHandle
 from stf._support.call_sites import file_text
 from stf.errors import PlaceError
 from stf.places.places import ExecPlace
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from stf.placement.choices import Row
 
 __all__ = ["AccessView", "Candidate", "TaskView", "ask", "name_of"]
-
-MODES = {1: "read", 2: "write", 3: "rw", 4: "accumulate"}
 
 
 class Asking(threading.local):
@@ -118,7 +116,7 @@ def view_of(task: Any, context: Any) -> TaskView:
         layout = data.core.layout
         valid = [replica.place for replica in data.core.version.replicas if replica.state]
         places = [place_of_code(context, number) for number in sorted(valid)]
-        accesses.append(AccessView(data, MODES[access.mode], 0 if layout is None else layout.nbytes, places))
+        accesses.append(AccessView(data, MODE_NAMES[access.mode], 0 if layout is None else layout.nbytes, places))
     return TaskView(task.symbol, task.call_site, accesses)
 
 
