@@ -157,7 +157,7 @@ def test_what_ports_declare_is_asked() -> None:
     asked |= {("Port", name) for owner, name in asked if owner == "RecordingPort"}
     for owner in ("Port", "RecordingPort", *ROLES.values(), "FunctionsAt"):
         base = CLASSES[owner][1]
-        left = declared(owner) - (declared(base) if base else set()) - {"name", "__init__"}
+        left = declared(owner) - (declared(base) if base else set()) - {"__init__"}
         left -= {"show_printed"} if owner == "Kernels" else set()  # which the backend asks itself
         assert {name for name in left if (owner, name) not in asked} == set(), owner
 

@@ -11,7 +11,6 @@ class ClosedPort(Port):
 
     def __init__(self, description):
         self.description = description
-        self.name = "closed"
         self.links = Links()
 
     def end(self, slot):

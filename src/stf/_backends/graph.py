@@ -26,7 +26,6 @@ class GraphBackend(RecordingPort):
     """
 
     def __init__(self, root):
-        self.name = "graph"
         self.root = root
         self.links = root.links
         self.program = Program()

@@ -24,7 +24,6 @@ class Recorder(LanePort):
     def __init__(self, places, width=16, log=False):
         self.set_up(places, width)
         self.links = Links()  # all alike
-        self.name = "recorder"
         self.log = []
         self.logging = log
         self.next_address = 4096

@@ -40,7 +40,6 @@ class StreamBackend(LanePort):
         self.links = Links(driver, self.devices)
         self.foreign_handles = {}
         self.owns_driver = owns_driver
-        self.name = "stream"
         self.values = driver.values
         self.loops = driver.loops
         self.records_late = driver.records_late

@@ -7,7 +7,6 @@ cdef class Place:
     cdef public bint enqueues
     cdef readonly bint is_callers_stream
     cdef readonly str kind
-    cdef readonly int rank
     cdef readonly bint is_remote
     cdef public bint is_lost
 

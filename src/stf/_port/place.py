@@ -31,19 +31,17 @@ class Place:
     kind : str
         The kind of device, such as "cpu" or "H200"; "host", or "" for memory where nothing runs. A body takes as long
         on every place of a kind.
-    rank : int
-        The number of the machine that it is on.
     is_remote : bool
         It is in another process, where bodies travel: its kind begins with "remote".
     is_lost : bool
         That process is gone, and no other has taken its place yet.
     """
 
-    def __init__(self, number, name, ordinal, memory, functions=0, is_callers_stream=False, kind="", rank=0):
+    def __init__(self, number, name, ordinal, memory, functions=0, is_callers_stream=False, kind=""):
         self.number, self.name, self.ordinal = number, name, ordinal
         self.memory, self.functions = memory, functions
         self.is_callers_stream = is_callers_stream
-        self.kind, self.rank = kind, rank
+        self.kind = kind
         self.is_remote = kind.startswith("remote")
 
 
@@ -53,7 +51,7 @@ def copy_of(place, kind):
     copy.number, copy.name, copy.ordinal = place.number, place.name, place.ordinal
     copy.memory, copy.functions = place.memory, place.functions
     copy.is_callers_stream = place.is_callers_stream
-    copy.kind, copy.rank = kind, place.rank
+    copy.kind = kind
     copy.is_remote = kind.startswith("remote")
     return copy
 

@@ -16,7 +16,6 @@ cdef enum:
     IN_ORDER = 6  # of what was planned: one after the other, as it is submitted
 
 cdef class Port:
-    cdef readonly str name
     cdef readonly bint captured  # all is recorded in a caller's graph: nothing runs yet, and nothing can be waited for
     cdef readonly Links links  # what copies cost between data places
     cdef readonly object values  # None where memory holds values; else those that were given, by name of data
