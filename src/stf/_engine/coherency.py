@@ -702,15 +702,6 @@ class Coherency:
         replica.ready.update(events)
         self.discard(version, replica, False)
 
-    def add_pool(self, place):
-        """Have memory at one more place."""
-        self.pools.append(Pool(place))
-
-    def used_at(self, name):
-        """Return how many bytes are allocated at the place of a name; 0 if there is none."""
-        pools = [cython.cast(Pool, pool) for pool in self.pools]
-        return sum([pool.used for pool in pools if self.places[pool.place].name == name])
-
     def note(self, kind, data: Data, source, target, nbytes, number, before):
         """Tell the observer about an internal operation, and the numbers of what it waits for."""
         if self.observer is not None:

@@ -16,7 +16,7 @@ cdef int SPARED
 cdef class Engine(EngineState):
     cpdef bint is_done(self, int64_t event) except -1
     cpdef bint is_ready(self, Data data) except -1
-    cpdef EventSet tails(self)
+    cpdef EventSet tails(self, TaskCore fence=*)
     cpdef int call_after(self, object task, EventSet events, object fn) except -1
     cpdef bint is_quiet(self) except -1
     cdef Gathering to_ask(self, TaskCore task)

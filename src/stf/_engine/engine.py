@@ -232,14 +232,20 @@ class Engine(EngineState):
             return False
         return all([self.is_done(event) for event in version.writers.tolist()])
 
-    def tails(self):
-        """Return the events of all that was submitted so far."""
+    def tails(self, fence=None):
+        """Return the events of all that was submitted so far; a task that is a `fence` behind it is counted."""
         self.submit_held()
         events = EventSet()
         self.enter()
         try:
             self.root.flush()
             self.root.tails(events)
+            if fence is not None:
+                self.next_task += 1
+                fence.id = self.next_task
+                self.kinds.add(fence.kind, 1)
+                if self.observer is not None:
+                    self.observer.task(fence)
         finally:
             self.gate.leave()
         return events
@@ -302,23 +308,6 @@ class Engine(EngineState):
             return True
         self.patiently(retiring.settle_all, tails)
         return self.wait_events(tails, timeout_s)
-
-    def fence(self, task: TaskCore):
-        """Return the events of all work so far."""
-        self.submit_held()
-        tails = EventSet()
-        self.enter()
-        try:
-            self.root.flush()
-            self.root.tails(tails)
-            self.next_task += 1
-            task.id = self.next_task
-            self.kinds.add(task.kind, 1)
-            if self.observer is not None:
-                self.observer.task(task)
-        finally:
-            self.gate.leave()
-        return tails
 
     def patiently(self, action, *args):
         """Do ``action(engine, *args)`` inside; when it cannot go on yet, wait outside and begin it again."""

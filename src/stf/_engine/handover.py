@@ -16,7 +16,11 @@ from stf.errors import UninitializedDataError
 def hand_over(engine: Engine, place, pointer):
     """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
     owners = ends.complete(engine, retire_everything)
-    signal_stream(engine, place, device_tails(engine), pointer, owners)
+    tails = EventSet()  # of all devices, and of nodes of a graph that the host is called by
+    with engine.gate:
+        for device in range(0 if engine.root.captured else 1, len(engine.places)):
+            engine.root.tails_at(device, tails)
+    signal_stream(engine, place, tails, pointer, owners)
 
 
 def retire_everything(engine: Engine):
@@ -34,15 +38,6 @@ def retire_everything(engine: Engine):
         retiring.retire(engine, item)
     engine.coherency.free_all_spare()
     return owners
-
-
-def device_tails(engine: Engine):
-    """Return the last events of all devices, and of nodes of a graph that the host is called by."""
-    tails = EventSet()
-    with engine.gate:
-        for place in range(0 if engine.root.captured else 1, len(engine.places)):
-            engine.root.tails_at(place, tails)
-    return tails
 
 
 def signal_stream(engine: Engine, place, events: EventSet, pointer, owners):

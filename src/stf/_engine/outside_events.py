@@ -16,7 +16,7 @@ import cython
 
 from stf._engine import thread_turns
 from stf._engine.access import WRITE
-from stf._engine.failures import EventCancellation, EventFailure
+from stf._engine.failures import EventCancellation
 from stf.errors import AccessError, CaptureError, TaskStateError
 
 REPORTED_S = 1.0  # how long the end of a context waits for events before it says so
@@ -101,14 +101,4 @@ def await_open(engine: Engine):
 def cancel_all(engine: Engine):
     """Cancel the events that are open: nobody waits for them any more."""
     for task in list(engine.outside.values()):
-        complete(engine, task, cancellation_of(task))
-
-
-def failure_of(task: TaskCore, exception):
-    """Return the failure of an event."""
-    return EventFailure(task.label(), task.call_site, exception, task.written(), number=task.id)
-
-
-def cancellation_of(task: TaskCore):
-    """Return the failure of an event that is cancelled; who cancels knows."""
-    return EventCancellation(task.label(), task.call_site, None, task.written(), True, task.id)
+        complete(engine, task, EventCancellation.of(task))

@@ -98,4 +98,4 @@ def holders_of(coherency: Any, replica: Any) -> str:
 def used_elsewhere(coherency: Any, name: str) -> int:
     """Return how many bytes other contexts have at a place of this name."""
     others = [engine.coherency for engine in host_waits.living_engines() if engine.coherency is not coherency]
-    return int(sum(other.used_at(name) for other in others))
+    return int(sum(pool.used for other in others for pool in other.pools if other.places[pool.place].name == name))

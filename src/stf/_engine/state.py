@@ -157,7 +157,7 @@ class EngineState:
         """Know one more place."""
         place.enqueues = self.root.enqueues(place.number)
         self.places.append(place)
-        self.coherency.add_pool(place.number)
+        self.coherency.pools.append(Pool(place.number))
 
     def place(self, number):
         """Return the record of a place."""

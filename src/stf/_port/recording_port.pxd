@@ -12,4 +12,3 @@ cdef class RecordingPort(Port):
     cpdef int capture_again(self, int slot, object again) except -1
     cpdef int drop_capture(self, int slot) except -1
     cpdef int keep_body(self, object again) except -1
-    cpdef list kept_pools(self)

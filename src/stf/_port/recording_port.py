@@ -47,15 +47,3 @@ class RecordingPort(Port):
         """Remember a body that runs at each launch: it says what other data it can have."""
         self.program.blocks.append(again)
         return 0
-
-    def kept_pools(self):
-        """Return the list of pools that live as long as the recording: of what bodies allocate while it is made."""
-        return self.program.pools
-
-    def has_ended(self):
-        """Return whether something was recorded to its end."""
-        return self.program.has_ended()
-
-    def calls(self):
-        """Return how many bodies run on the host in each launch."""
-        return self.program.calls

@@ -402,7 +402,7 @@ def count_gathered(context: ContextCore) -> int:
     """Queued bodies that gathering scopes have gathered, and not launched yet."""
     gathering, count = context.engine.gathering, 0
     while gathering is not None:
-        count += 0 if gathering.scope is None else gathering.scope.port.calls()
+        count += 0 if gathering.scope is None else gathering.scope.port.program.calls
         gathering = gathering.around
     return count
 

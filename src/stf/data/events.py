@@ -8,6 +8,7 @@ from typing import Any
 
 from stf._engine import outside_events
 from stf._engine.access import READ, Access
+from stf._engine.failures import EventCancellation, EventFailure
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
 from stf.data.logical_data import new_handle
@@ -179,7 +180,7 @@ class Event(Shown, Outside):
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"fail takes an exception, got {type(error).__name__}; pass ValueError(...) or such")
-        return self._complete(outside_events.failure_of(self._task, error))
+        return self._complete(EventFailure.of(self._task, error))
 
     def cancel(self) -> bool:
         """Complete the event as cancelled: tasks after it are skipped. Return False if it was complete before.
@@ -191,7 +192,7 @@ class Event(Shown, Outside):
         ...     print(event.cancel(), event.cancelled())
         True True
         """
-        return self._complete(outside_events.cancellation_of(self._task))
+        return self._complete(EventCancellation.of(self._task))
 
     def _complete(self, failure: Any = None) -> bool:
         return bool(outside_events.complete(self._task.engine, self._task, failure))

@@ -272,7 +272,7 @@ def fence(context: ContextCore) -> Fence:
     must_be_open(context)
     must_be_outside(context, "fence")
     task = task_of_kind(context, "fence", [], "fence", "host")
-    return Fence(context, context.engine.fence(task))
+    return Fence(context, context.engine.tails(task))
 
 
 class Fence(Stream):

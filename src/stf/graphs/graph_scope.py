@@ -178,7 +178,7 @@ class GatheringScope(Gathering):
 
     def _has_ended(self) -> bool:
         """Return whether any task was recorded to its end, in it or around it."""
-        recorded = self.scope is not None and self.scope.port.has_ended()
+        recorded = self.scope is not None and self.scope.port.program.has_ended()
         return bool(recorded or (self.outer is not None and self.outer._has_ended()))
 
     def flush(self, waiting: Any = None) -> None:

@@ -408,7 +408,7 @@ def open_pools(engine, task):
     """Let what a task allocates while it is recorded be the graph's, until `close_pools`."""
     if task.pools is None and are_needed():
         port: RecordingPort = engine.port
-        pools = pools_of(port.kept_pools())
+        pools = pools_of(port.program.pools)
         pools.open()
         task.pools = pools
     return 0
