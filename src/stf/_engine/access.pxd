@@ -44,7 +44,6 @@ cdef class Data:
     cdef public Data parent  # the data that it is a tile of
     cdef public list log  # the copies that it caused, when these are observed
     cdef public MemorySpan span  # its memory in the registry
-    cpdef Layout layout_at(self, int place)
 
 cdef Data make_data(object engine, list dropped, int64_t ident, Layout layout, str name, bint token, object scope)
 

@@ -27,10 +27,6 @@ class Data:
         """Return what messages call it: ``'X'`` or ``data 3``."""
         return f"'{self.name}'" if self.name else f"data{self.id}"
 
-    def layout_at(self, place):
-        """Return how a new replica lies at a data place: without gaps, whatever the user's array is like."""
-        return self.layout.packed()
-
     def describe(self):
         """Label, dtype and shape, for messages."""
         if self.token:

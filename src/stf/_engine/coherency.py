@@ -135,7 +135,7 @@ class Coherency:
         if replica is None or replica.state == INVALID:
             replica = cython.cast(Scope, version.scope).replica_for(data, version, place, mode)
         if replica is None:
-            replica = make_replica(data, place, data.layout_at(place))
+            replica = make_replica(data, place, data.layout.packed())
             version.replicas.append(replica)
         replica.pins += 1
         try:
@@ -600,7 +600,7 @@ class Coherency:
         if target is None or version.is_poisoned():
             target = spare_on_host(version)
         if target is None:
-            target = make_replica(data, 0, data.layout_at(0))
+            target = make_replica(data, 0, data.layout.packed())
             version.replicas.append(target)
         self.transfer(data, version, replica, target)
 

@@ -82,7 +82,7 @@ def fetch(coherency: Coherency, data: Data, place):
         excess = pool.used + data.layout.nbytes - pool.limit
     replica: Replica = version.find(place)
     if replica is None:
-        replica = make_replica(data, place, data.layout_at(place))
+        replica = make_replica(data, place, data.layout.packed())
         version.replicas.append(replica)
     before = coherency.pauses
     coherency.pauses = AHEAD

@@ -31,7 +31,7 @@ def provide_partial(engine: EngineState, task: TaskCore, index, use: Access, pla
     if chosen is None and here and total >= engine.max_partials:
         chosen = here[0]
     if chosen is None:
-        chosen = Partial(make_replica(use.core, place, use.core.layout_at(place)))
+        chosen = Partial(make_replica(use.core, place, use.core.layout.packed()))
         engine.coherency.allocate(use.core, chosen.replica, task.slot)
     else:
         engine.port.join(task.slot, chosen.events)

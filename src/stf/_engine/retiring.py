@@ -294,7 +294,7 @@ def split(engine: EngineState, data: Data):
         reductions.combine(engine, data)
     home = data.home if data.home is not None else version.find(0)
     if home is None:
-        home = make_replica(data, 0, data.layout_at(0))
+        home = make_replica(data, 0, data.layout.packed())
         version.replicas.append(home)
     version.was_valid = version.valid > 0
     if version.was_valid and home.state == INVALID:

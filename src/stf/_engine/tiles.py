@@ -10,31 +10,26 @@ from stf._engine.versions import derived_outcome
 def cut_all(engine: EngineState, parent: Data, home: Replica, make, names, layouts, offsets):
     """Handles, by `make`, of the tiles of `parent`, at `offsets` into its home memory."""
     i: cython.Py_ssize_t
+    outer = parent.version
     handles = []
     for i in range(len(names)):
         tile: Data = engine.add_data(layouts[i], names[i], False)
         tile.readonly = parent.readonly
         try:
-            engine.set_home(tile, home.place, home.address + offsets[i], home.owner, parent.version.was_valid)
+            engine.set_home(tile, home.place, home.address + offsets[i], home.owner, outer.was_valid)
             handle = make(tile)  # which gives the tile up when it goes
         except BaseException:
             engine.forget_new(tile)
             raise
-        cut(engine, parent, tile, home)
+        version = tile.version  # which starts where the parent is now
+        version.writers.update(outer.writers)
+        version.writers.update(outer.readers)
+        version.writers.update(home.ready)
+        version.outcome = outer.outcome
+        tile.parent = parent
+        parent.tiles += 1
         handles.append(handle)
     return handles
-
-
-def cut(engine: EngineState, parent: Data, tile: Data, home: Replica):
-    """Let `tile`, whose home lies in the parent's, start where the parent is now."""
-    outer = parent.version
-    version = tile.version
-    version.writers.update(outer.writers)
-    version.writers.update(outer.readers)
-    version.writers.update(home.ready)
-    version.outcome = outer.outcome
-    tile.parent = parent
-    parent.tiles += 1
 
 
 def join(engine: EngineState, tile: Data):

@@ -95,7 +95,7 @@ class RecordingScope(Scope):
             return self.parent.replica_for(data, outer, place, 0)
         real: Replica = outer.find(place)
         if real is None:
-            real = make_replica(data, place, data.layout_at(place))
+            real = make_replica(data, place, data.layout.packed())
             outer.replicas.append(real)
         if not real.has_memory():
             self.reserve(data, real)
