@@ -17,41 +17,6 @@ from typing import Any
 
 __all__ = ["SETTINGS", "Setting", "check", "reload", "show"]
 
-# The settings, for type checkers; SETTINGS has them with their meaning.
-devices: str | None
-pure: bool
-blocking: bool
-validate: bool
-nan: bool
-capsule: str | None
-cpu_workers: int | None
-limit_blas: bool
-memory_limit: int | None
-max_pending: int | None
-graph_cache: int
-algorithm_inline: bool
-conditional_nodes: bool
-host_pool: bool
-reuse_devices: bool
-hostile: int | None
-submit_thread: bool | None
-submit_threads: bool
-nvtx: bool | None
-placement: str | None
-full_traceback: bool
-cache_dir: str | None
-cache_size: int
-dot_file: str | None
-dot_ignore_prereqs: bool
-dot_color_by_device: bool
-dot_remove_data_deps: bool
-dot_timing: bool
-dot_max_depth: int | None
-dot_show_fence: bool
-dot_keep_redundant: bool
-dot_stats_file: str | None
-dot_keep_freeze: bool
-
 
 @dataclass
 class Setting:
@@ -73,10 +38,10 @@ class Setting:
         ``"default"`` or ``"environment"``.
     """
 
-    name: str
     kind: str
     default: Any
     description: str
+    name: str = field(default="", init=False)
     value: Any = field(default=None, init=False)
     source: str = field(default="default", init=False)
 
@@ -100,76 +65,83 @@ class Setting:
                 self.value, self.source = _parse(variable, self.kind, text), "environment"
 
 
-SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        "devices",
-        "text",
-        None,
-        "devices of a context: cuda, cuda:0,2, cpu, cpu:4; unset: all GPUs, or this CPU",
-    ),
-    Setting("pure", "flag", False, "load every module of stf from its .py, uncompiled"),
-    Setting("blocking", "flag", False, "run each task inside the call that submits it"),
-    Setting("validate", "flag", False, "check the engine after each step, and what the bodies do to their data"),
-    Setting("nan", "flag", False, "fail the first task that writes a NaN or an infinity which its inputs had not"),
-    Setting("capsule", "text", None, "folder for tasks that fail, each in a file that runs alone; unset: none"),
-    Setting("cpu_workers", "count", None, "threads of the CPU driver; unset: the usable cores"),
-    Setting(
-        "limit_blas",
-        "flag",
-        True,
-        "share the cores among the workers in BLAS and OpenMP; 0: in each body these have all cores",
-    ),
-    Setting("memory_limit", "bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB"),
-    Setting("max_pending", "count", None, "tasks in flight before submission waits"),
-    Setting(
-        "graph_cache",
-        "capacity",
-        512 << 20,
-        "bytes of executable CUDA graphs to keep for others of the same shape; 0: none",
-    ),
-    Setting("algorithm_inline", "flag", False, "run every stf.algorithm inline, without graphs"),
-    Setting(
-        "conditional_nodes",
-        "flag",
-        True,
-        "decide loops and branches on the GPU, in the graph; 0: on the host, for tools that know no conditional nodes",
-    ),
-    Setting("host_pool", "flag", True, "pool the host's memory for data on GPUs; 0: for tools that know no such pools"),
-    Setting(
-        "reuse_devices",
-        "flag",
-        True,
-        "threads of a context are the next one's, on GPUs its streams and memory pools, too; 0: given back at its end",
-    ),
-    Setting(
-        "hostile",
-        "integer",
-        None,
-        "seed that makes the CPU driver shuffle and delay what the rules leave open",
-    ),
-    Setting("submit_thread", "flag", None, "a thread that gives work to CUDA: 1 always, 0 never; unset: in bursts"),
-    Setting(
-        "submit_threads",
-        "flag",
-        False,
-        "a thread for each of several GPUs calls the bodies of its tasks; as the option of a context",
-    ),
-    Setting("nvtx", "flag", None, "ranges named after tasks for profilers: 1 always, 0 never; unset: when one listens"),
-    Setting("placement", "text", None, "record:FILE keeps which places are chosen for tasks, replay:FILE repeats them"),
-    Setting("full_traceback", "flag", False, "show the frames of stf, too, in errors that nobody catches"),
-    Setting("cache_dir", "text", None, "folder for compiled kernels; unset: stf in XDG_CACHE_HOME or ~/.cache"),
-    Setting("cache_size", "capacity", 256 << 20, "bytes of compiled kernels to keep on disk; 0: none"),
-    Setting("dot_file", "text", None, "file that the task graph is written to, in DOT"),
-    Setting("dot_ignore_prereqs", "flag", True, "leave out copies and allocations"),
-    Setting("dot_color_by_device", "flag", False, "color tasks by device"),
-    Setting("dot_remove_data_deps", "flag", False, "leave the data out of the tasks' labels"),
-    Setting("dot_timing", "flag", False, "measure tasks; color by duration and show the critical path"),
-    Setting("dot_max_depth", "integer", None, "collapse sections below this depth"),
-    Setting("dot_show_fence", "flag", False, "show fences"),
-    Setting("dot_keep_redundant", "flag", False, "keep edges that others imply"),
-    Setting("dot_stats_file", "text", None, "file for the counts of tasks and edges, total work and critical path"),
-    Setting("dot_keep_freeze", "flag", False, "show freezes and unfreezes"),
+def _setting(kind: str, default: Any, description: str) -> Any:
+    """Declare a setting; to type checkers it is what its value is."""
+    return Setting(kind, default, description)
+
+
+devices: str | None = _setting(
+    "text", None, "devices of a context: cuda, cuda:0,2, cpu, cpu:4; unset: all GPUs, or this CPU"
 )
+pure: bool = _setting("flag", False, "load every module of stf from its .py, uncompiled")
+blocking: bool = _setting("flag", False, "run each task inside the call that submits it")
+validate: bool = _setting("flag", False, "check the engine after each step, and what the bodies do to their data")
+nan: bool = _setting("flag", False, "fail the first task that writes a NaN or an infinity which its inputs had not")
+capsule: str | None = _setting("text", None, "folder for tasks that fail, each in a file that runs alone; unset: none")
+cpu_workers: int | None = _setting("count", None, "threads of the CPU driver; unset: the usable cores")
+limit_blas: bool = _setting(
+    "flag", True, "share the cores among the workers in BLAS and OpenMP; 0: in each body these have all cores"
+)
+memory_limit: int | None = _setting("bytes", None, "bytes per device beyond which replicas are evicted, such as 2GiB")
+max_pending: int | None = _setting("count", None, "tasks in flight before submission waits")
+graph_cache: int = _setting(
+    "capacity", 512 << 20, "bytes of executable CUDA graphs to keep for others of the same shape; 0: none"
+)
+algorithm_inline: bool = _setting("flag", False, "run every stf.algorithm inline, without graphs")
+conditional_nodes: bool = _setting(
+    "flag",
+    True,
+    "decide loops and branches on the GPU, in the graph; 0: on the host, for tools that know no conditional nodes",
+)
+host_pool: bool = _setting(
+    "flag", True, "pool the host's memory for data on GPUs; 0: for tools that know no such pools"
+)
+reuse_devices: bool = _setting(
+    "flag",
+    True,
+    "threads of a context are the next one's, on GPUs its streams and memory pools, too; 0: given back at its end",
+)
+hostile: int | None = _setting(
+    "integer", None, "seed that makes the CPU driver shuffle and delay what the rules leave open"
+)
+submit_thread: bool | None = _setting(
+    "flag", None, "a thread that gives work to CUDA: 1 always, 0 never; unset: in bursts"
+)
+submit_threads: bool = _setting(
+    "flag", False, "a thread for each of several GPUs calls the bodies of its tasks; as the option of a context"
+)
+nvtx: bool | None = _setting(
+    "flag", None, "ranges named after tasks for profilers: 1 always, 0 never; unset: when one listens"
+)
+placement: str | None = _setting(
+    "text", None, "record:FILE keeps which places are chosen for tasks, replay:FILE repeats them"
+)
+full_traceback: bool = _setting("flag", False, "show the frames of stf, too, in errors that nobody catches")
+cache_dir: str | None = _setting("text", None, "folder for compiled kernels; unset: stf in XDG_CACHE_HOME or ~/.cache")
+cache_size: int = _setting("capacity", 256 << 20, "bytes of compiled kernels to keep on disk; 0: none")
+dot_file: str | None = _setting("text", None, "file that the task graph is written to, in DOT")
+dot_ignore_prereqs: bool = _setting("flag", True, "leave out copies and allocations")
+dot_color_by_device: bool = _setting("flag", False, "color tasks by device")
+dot_remove_data_deps: bool = _setting("flag", False, "leave the data out of the tasks' labels")
+dot_timing: bool = _setting("flag", False, "measure tasks; color by duration and show the critical path")
+dot_max_depth: int | None = _setting("integer", None, "collapse sections below this depth")
+dot_show_fence: bool = _setting("flag", False, "show fences")
+dot_keep_redundant: bool = _setting("flag", False, "keep edges that others imply")
+dot_stats_file: str | None = _setting(
+    "text", None, "file for the counts of tasks and edges, total work and critical path"
+)
+dot_keep_freeze: bool = _setting("flag", False, "show freezes and unfreezes")
+
+
+def _declared() -> tuple[Setting, ...]:
+    """Return the settings above, each of which learns its name."""
+    found = {name: value for name, value in globals().items() if isinstance(value, Setting)}
+    for name, setting in found.items():
+        setting.name = name
+    return tuple(found.values())
+
+
+SETTINGS: tuple[Setting, ...] = _declared()
 
 
 def reload(environment: Mapping[str, str] | None = None) -> None:
