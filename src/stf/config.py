@@ -7,6 +7,7 @@ set, ``STF_…`` wins. An empty variable counts as unset.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -266,11 +267,8 @@ def _count(text: str) -> int:
     return count
 
 
-def _capacity(text: str) -> int:
-    return _bytes(text, 0)
-
-
-def _bytes(text: str, least: int = 1) -> int:
+def bytes_of(text: str, least: int = 1) -> int:
+    """Return the bytes that text such as 2GiB means; ValueError for what is none."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?", text.lower())
     if match is None:
         raise ValueError
@@ -302,8 +300,8 @@ _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "flag": (_flag, "1 or 0"),
     "integer": (int, "an integer, such as 42"),
     "count": (_count, "a positive integer, such as 8"),
-    "bytes": (_bytes, "a number of bytes, such as 500000000, 512MiB or 2GiB"),
-    "capacity": (_capacity, "0, or a number of bytes, such as 512MiB"),
+    "bytes": (bytes_of, "a number of bytes, such as 500000000, 512MiB or 2GiB"),
+    "capacity": (functools.partial(bytes_of, least=0), "0, or a number of bytes, such as 512MiB"),
 }
 _malformed: list[str] = []
 

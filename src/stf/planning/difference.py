@@ -338,28 +338,22 @@ def run(options: argparse.Namespace) -> int:
     if options.every != 1 and (options.record or options.against):
         print("python -m stf diff: error: --every makes both runs; leave out --record and --against", file=sys.stderr)
         return 2
-    with contextlib.ExitStack() as stack:
-        try:
-            folder = options.record or options.against
-            if folder is None:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="stf-diff-"))
-            elif options.record:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-            if options.every != 1:
-                tolerances = options.rtol, options.atol
-                found = compared(run_script, given, one, other, Path(folder), tolerances, tasks_each(options.every))
-                print("no task differs" if found is None else found)
-                return 0 if found is None else 1
-            if options.against is None:
-                once(run_script, given, one, Run(Path(folder), True, options.a))
-            if options.record:
-                print(f"kept in {folder}; compare with it by --against {folder}")
-                return 0
+    tolerances = options.rtol, options.atol
+    try:
+        if options.record:
+            Path(options.record).mkdir(parents=True, exist_ok=True)
+            once(run_script, given, one, Run(Path(options.record), True, options.a))
+            print(f"kept in {options.record}; compare with it by --against {options.record}")
+            return 0
+        if options.against:
             found = first_difference(
-                once(run_script, given, other, Run(Path(folder), False, options.b, options.rtol, options.atol))
+                once(run_script, given, other, Run(Path(options.against), False, options.b, *tolerances))
             )
-        except (Error, OSError, ValueError) as error:
-            print(f"python -m stf diff: error: {error}", file=sys.stderr)
-            return 2
+        else:
+            with tempfile.TemporaryDirectory(prefix="stf-diff-") as folder:
+                found = compared(run_script, given, one, other, Path(folder), tolerances, tasks_each(options.every))
+    except (Error, OSError, ValueError) as error:
+        print(f"python -m stf diff: error: {error}", file=sys.stderr)
+        return 2
     print("no task differs" if found is None else found)
     return 0 if found is None else 1

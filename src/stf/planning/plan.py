@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from stf import config
 from stf._support.completion import Shown
 from stf.contexts.calibration import Calibration
 from stf.contexts.context import context
@@ -30,17 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "plan"]
 
-UNITS = {
-    "": 1,
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "KI": 1 << 10,
-    "MI": 1 << 20,
-    "GI": 1 << 30,
-    "TI": 1 << 40,
-}
 CONTEXT_NAMES = ("ctx", "context")
 SHOWN = 4  # functions that were guessed
 
@@ -433,14 +422,10 @@ def memory_bytes(memory: Any) -> int | None:
     """Return the bytes that ``80_000_000_000`` or ``"80GB"`` means; None for None."""
     if memory is None:
         return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", str(memory).upper())
-    if (
-        match is None
-        or match.group(2) not in UNITS
-        or (found := int(float(match.group(1)) * UNITS[match.group(2)])) < 1
-    ):
-        raise ValueError(f"memory is a number of bytes, or text such as '80GB' or '64GiB', got {memory!r}")
-    return found
+    try:
+        return config.bytes_of(str(memory).strip())
+    except ValueError:
+        raise ValueError(f"memory is a number of bytes, or text such as '80GB' or '64GiB', got {memory!r}") from None
 
 
 def described(path: list[Step]) -> str:
