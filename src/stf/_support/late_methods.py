@@ -7,15 +7,7 @@ from typing import Any
 
 
 class LateMethod:
-    """A method that a module of stf defines; the function takes its place in the class at the first use.
-
-    Parameters
-    ----------
-    module : str
-        The full name of the module.
-    name : str
-        The function's name there.
-    """
+    """A method that a module of stf defines; the function takes its place in the class at the first use."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -27,3 +19,13 @@ class LateMethod:
         function = getattr(importlib.import_module(self.module), self.name)
         setattr(self.owner, self.attribute, function)
         return function.__get__(instance, owner)
+
+
+class LateModule:
+    """A module of stf by its full name, for the body of a class: what it defines is a `LateMethod` there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> LateMethod:
+        return LateMethod(self._name, name)

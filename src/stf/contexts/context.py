@@ -10,7 +10,7 @@ from stf._port.remote_arrays import context_makers
 from stf._support import loader
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
-from stf._support.late_methods import LateMethod
+from stf._support.late_methods import LateModule
 from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from stf.graphs import task_graph as graphs
     from stf.kernels import kernel_task, launch, launching, parallel_for
     from stf.placement.rules import Rule
+else:  # loaded with the first call of one of their methods
+    calibration = LateModule("stf.contexts.calibration")
+    checkpoints, events = LateModule("stf.data.checkpoints"), LateModule("stf.data.events")
+    freezing, random_filling = LateModule("stf.data.freezing"), LateModule("stf.data.random_filling")
+    graphs, repeated_windows = LateModule("stf.graphs.task_graph"), LateModule("stf.graphs.repeated_windows")
+    kernel_task, launch = LateModule("stf.kernels.kernel_task"), LateModule("stf.kernels.launch")
+    launching, parallel_for = LateModule("stf.kernels.launching"), LateModule("stf.kernels.parallel_for")
 
 __all__ = [
     "Context",
@@ -246,59 +253,37 @@ class Context(Shown, ContextCore):
     copy = filling.copy
     fill = filling.fill
     prefetch = filling.prefetch
-    if TYPE_CHECKING:
-        event = events.event
-        freeze = freezing.freeze
-        checkpoint = checkpoints.checkpoint
-        restore = checkpoints.restore
-        random = random_filling.random
-    else:
-        event = LateMethod("stf.data.events", "event")
-        freeze = LateMethod("stf.data.freezing", "freeze")
-        checkpoint = LateMethod("stf.data.checkpoints", "checkpoint")
-        restore = LateMethod("stf.data.checkpoints", "restore")
-        random = LateMethod("stf.data.random_filling", "random")
+    event = events.event
+    freeze = freezing.freeze
+    checkpoint = checkpoints.checkpoint
+    restore = checkpoints.restore
+    random = random_filling.random
 
     # tasks; `task` itself is ContextCore's
     submit_task = decorators.submit_task
     map = decorators.map_tasks
     host_launch = host_task.host_launch
-    if TYPE_CHECKING:
-        parallel_for = parallel_for.parallel_for
-        launch = launch.launch
-        launch_kernel = launching.launch_kernel
-        cuda_kernel = kernel_task.cuda_kernel
-        calibrate = calibration.calibrate
-    else:
-        parallel_for = LateMethod("stf.kernels.parallel_for", "parallel_for")
-        launch = LateMethod("stf.kernels.launch", "launch")
-        launch_kernel = LateMethod("stf.kernels.launching", "launch_kernel")
-        cuda_kernel = LateMethod("stf.kernels.kernel_task", "cuda_kernel")
-        calibrate = LateMethod("stf.contexts.calibration", "calibrate")
+    parallel_for = parallel_for.parallel_for
+    launch = launch.launch
+    launch_kernel = launching.launch_kernel
+    cuda_kernel = kernel_task.cuda_kernel
+    calibrate = calibration.calibrate
 
     capsule = capsules.capsule
 
     # graphs
-    if TYPE_CHECKING:
-        task_graph = graphs.task_graph
-        graph_scope = graphs.graph_scope
-        repeat = graphs.repeat
-        while_loop = graphs.while_loop
-        if_ = graphs.if_
-        explain = repeated_windows.explain
-    else:
-        task_graph = LateMethod("stf.graphs.task_graph", "task_graph")
-        graph_scope = LateMethod("stf.graphs.task_graph", "graph_scope")
-        repeat = LateMethod("stf.graphs.task_graph", "repeat")
-        while_loop = LateMethod("stf.graphs.task_graph", "while_loop")
-        if_ = LateMethod("stf.graphs.task_graph", "if_")
-        explain = LateMethod("stf.graphs.repeated_windows", "explain")
+    task_graph = graphs.task_graph
+    graph_scope = graphs.graph_scope
+    repeat = graphs.repeat
+    while_loop = graphs.while_loop
+    if_ = graphs.if_
+    explain = repeated_windows.explain
 
     # waiting
     wait = reading.wait
     wait_async = awaiting.wait_async
     _are_ready = waiting.ready
-    _fill_randomly = LateMethod("stf.data.random_filling", "fill_randomly")
+    _fill_randomly = random_filling.fill_randomly
     synchronize = waiting.synchronize
     fence = task_fence = waiting.fence
     submit = waiting.submit
