@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from stf import config
 from stf._engine.access import DataHandle
 from stf.contexts.resources import Resources
-from stf.devices.make import cuda_devices, fill_graph, is_recorded_on, stream_device, stream_is_captured
-from stf.devices.spec import DeviceSpec, known_on_cuda, parse_devices
+from stf.devices.make import configured_devices, cuda, cuda_devices, stream_device, stream_is_captured
+from stf.devices.spec import DeviceSpec, known_on_cuda
 from stf.errors import CaptureError, PlaceError
 from stf.interop.streams import pointer_of
 
@@ -54,6 +54,13 @@ def graph_pointer_of(graph: Any) -> int:
     return int(known)
 
 
+def must_be_on_cuda(devices: Any, what: str) -> None:
+    """Raise PlaceError where a caller's stream or graph is given, and the context cannot be on CUDA devices."""
+    asked = config.devices if devices is None else devices
+    if cuda_devices() <= 0 or (isinstance(asked, str) and asked.startswith("cpu")):
+        raise PlaceError(NO_CUDA.format(what))
+
+
 def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceSpec]:
     """Return who fills a caller's graph: a stream that is captured into it until the context is finalized.
 
@@ -65,11 +72,9 @@ def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceS
         `graph` is no graph that CUDA knows.
     """
     pointer = graph_pointer_of(graph)
-    asked = devices if devices is not None else config.devices
-    if cuda_devices() <= 0 or (isinstance(asked, str) and asked.startswith("cpu")):
-        raise PlaceError(NO_CUDA.format("graph"))
-    spec = parse_devices(asked, "STF_DEVICES" if devices is None else "devices", cuda_devices)
-    filling = fill_graph(spec.numbers[0], pointer, graph)
+    must_be_on_cuda(devices, "graph")
+    spec = configured_devices(devices)
+    filling = cuda("graphs").Filling(spec.numbers[0], pointer, graph)
     try:
         if resources is not None:
             raise CaptureError(ENDS_WITH_GRAPH.format("graph= is to be filled"))
@@ -92,17 +97,14 @@ def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None,
         The stream is being captured, and `resources` are given; or it is the stream of a task that is being recorded.
     """
     if stream is None:
-        chosen = devices if devices is not None else config.devices
-        return None, parse_devices(chosen, "STF_DEVICES" if devices is None else "devices", cuda_devices)
+        return None, configured_devices(devices)
     pointer = pointer_of(stream)
-    asked = devices if devices is not None else config.devices
-    if cuda_devices() <= 0 or (isinstance(asked, str) and asked.startswith("cpu")):
-        raise PlaceError(NO_CUDA.format("stream"))
+    must_be_on_cuda(devices, "stream")
     ordinal = stream_device(pointer)
     if devices is None:
         spec = known_on_cuda([ordinal], devices, "devices", cuda_devices())
     else:
-        spec = parse_devices(devices, cuda_devices=cuda_devices)
+        spec = configured_devices(devices)
     if spec.driver != "cuda":
         raise PlaceError(NO_CUDA.format("stream"))
     if ordinal not in spec.numbers:
@@ -111,7 +113,7 @@ def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None,
             "devices out"
         )
     captured = stream_is_captured(pointer)
-    if captured and is_recorded_on(pointer):
+    if captured and cuda("graphs").is_recorded_on(pointer):
         raise CaptureError(
             "stream= is the stream of a task that is being recorded, so that a context there would have to be recorded "
             "with it; submit these tasks beside that one, or nest a graph: with ctx.task_graph()"

@@ -19,7 +19,7 @@ from stf._support.profilers import shows_ranges
 from stf.contexts import arguments, observing
 from stf.data.registry import Registry
 from stf.devices.lanes import lanes_of
-from stf.devices.make import devices_module
+from stf.devices.make import cuda
 from stf.interop.arrays import producer_of
 from stf.values.reducers import KEEP_PREVIOUS
 
@@ -65,7 +65,7 @@ def wire(context, driver, arrays, memory_limit, max_pending, observe, use_graph)
             cython.cast(Pool, item).most_spare = MOST_SPARE
     engine.adopts = driver.adopts and bound == 0 and caller is None
     engine.blocking = config.blocking and not (caller is not None and caller.captured)
-    ordinal_of_current = devices_module().current_ordinal if context.on_cuda and count > 1 else None
+    ordinal_of_current = cuda("devices").current_ordinal if context.on_cuda and count > 1 else None
     context.attach(engine, 1 if count else 0, spec.codes, ordinal_of_current)
     if caller is not None:
         start_after(context, caller)

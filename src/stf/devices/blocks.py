@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stf.devices.make import cuda_blocks, cuda_mappings
+from stf.devices.make import cuda_memory
 from stf.errors import PlaceError
 
 ALIGNMENT = 64  # of host memory, in bytes
@@ -58,13 +58,13 @@ class CudaBlock(Block):
     """Memory of a CUDA device, pinned memory, or managed memory."""
 
     def __init__(self, kind: int, ordinal: int, nbytes: int, stream: int) -> None:
-        cuda = cuda_blocks()
+        cuda = cuda_memory("blocks")
         super().__init__(with_room(lambda: cuda.allocate(kind, ordinal, nbytes, stream)), nbytes)
         self.kind, self.ordinal, self.stream, self.is_device = kind, ordinal, stream, kind == DEVICE
         self.free = cuda.free
 
     def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        cuda_blocks().copy(self.ordinal, target, source, nbytes, stream)
+        cuda_memory("blocks").copy(self.ordinal, target, source, nbytes, stream)
 
     def __del__(self) -> None:
         if hasattr(self, "free"):
@@ -75,10 +75,11 @@ class MappedBlock(Block):
     """Memory of several CUDA devices under one address: `runs` of pages, as for `Driver.reserve`."""
 
     is_device = True
+    copy = CudaBlock.copy
 
     def __init__(self, ordinals: Sequence[int], page: int, runs: Sequence[tuple[int, int, int]], nbytes: int) -> None:
-        self.settle = cuda_blocks().settle  # a destructor may run when nothing can be imported any more
-        virtual = cuda_mappings()
+        self.settle = cuda_memory("blocks").settle  # a destructor may run when nothing can be imported any more
+        virtual = cuda_memory("virtual")
 
         if not virtual.can_share(ordinals, page):
             raise PlaceError(
@@ -92,9 +93,6 @@ class MappedBlock(Block):
         for place in range(len(ordinals)):
             self.used.append(place)
             with_room(lambda place=place: self.mapping.map(place))  # type: ignore[misc]
-
-    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        cuda_blocks().copy(self.ordinal, target, source, nbytes, stream)
 
     def __del__(self) -> None:
         if not hasattr(self, "used"):
@@ -111,5 +109,5 @@ def with_room(allocate: Any) -> Any:
         return allocate()
     except MemoryError:
         with contextlib.suppress(PlaceError):
-            cuda_mappings().free_spare()
+            cuda_memory("virtual").free_spare()
         return allocate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -31,9 +32,11 @@ def default_device_count() -> int:
     return configured_devices().count
 
 
-def configured_devices() -> DeviceSpec:
-    """Return the devices that ``STF_DEVICES`` asks for, else all of CUDA's, else this CPU."""
-    return parse_devices(config.devices, "STF_DEVICES", cuda_devices)
+def configured_devices(asked: Any = None) -> DeviceSpec:
+    """Return the devices that are asked for, by default those of ``STF_DEVICES``, else all of CUDA's, else this CPU."""
+    if asked is None:
+        return parse_devices(config.devices, "STF_DEVICES", cuda_devices)
+    return parse_devices(asked, cuda_devices=cuda_devices)
 
 
 def cuda_devices() -> int:
@@ -44,7 +47,7 @@ def cuda_devices() -> int:
     if not has_cuda_library():
         return -1
     try:
-        import stf._drivers.cuda.devices as cuda
+        devices = cuda("devices")
     except ImportError as error:
         count = count_by_cuda()
         if count == 0:
@@ -57,7 +60,7 @@ def cuda_devices() -> int:
         hint = "in the child of a fork CUDA does not work; start the process by 'spawn', or use devices='cpu'"
         raise DriverError("CUDA_ERROR_NOT_INITIALIZED", 3, "cuInit", "this process", hint)
     try:
-        count = int(cuda.device_count())
+        count = int(devices.device_count())
     except DriverError as error:
         error.add_note("CUDA is there and does not work; STF_DEVICES=cpu runs without it")
         raise
@@ -90,39 +93,29 @@ def count_by_cuda() -> int:
 def cuda_names() -> list[str]:
     """Return what the vendor calls the CUDA devices."""
     count = cuda_devices()
-    if count <= 0:
-        return []
-    import stf._drivers.cuda.devices as cuda
+    return [f"cuda:{i} ({cuda('devices').device_name(i)})" for i in range(count)]
 
-    return [f"cuda:{i} ({cuda.device_name(i)})" for i in range(count)]
+
+@functools.cache
+def cuda(part: str) -> Any:
+    """Return a module of the CUDA driver, by its name there: loaded when it is first asked for."""
+    return importlib.import_module(f"stf._drivers.cuda.{part}")
 
 
 def cuda_memory_at(address: int) -> tuple[str, int]:
     """Return what memory an address is in, "device", "managed", "host" or "", and the ordinal of its device or -1."""
-    kind, ordinal = devices_module().memory_at(address)
+    kind, ordinal = cuda("devices").memory_at(address)
     return str(kind), int(ordinal)
-
-
-@functools.cache
-def devices_module() -> Any:
-    """Return what knows CUDA's devices: loaded with the first array that is on one, and every one asks it."""
-    import stf._drivers.cuda.devices as cuda
-
-    return cuda
 
 
 def cuda_current() -> int:
     """Return the ordinal of this thread's current CUDA device; -1 if there is none."""
-    import stf._drivers.cuda.devices as cuda
-
-    return int(cuda.current_ordinal())
+    return int(cuda("devices").current_ordinal())
 
 
 def cuda_attributes(ordinal: int) -> dict[str, Any]:
     """Return the name of a CUDA device, and what it has."""
-    import stf._drivers.cuda.devices as cuda
-
-    return {"name": cuda.device_name(ordinal), **cuda.attributes_of(ordinal)}
+    return {"name": cuda("devices").device_name(ordinal), **cuda("devices").attributes_of(ordinal)}
 
 
 def cuda_is_managed(address: int) -> bool:
@@ -144,71 +137,36 @@ def cuda_device_of_context(address: int) -> tuple[int, int]:
 @contextlib.contextmanager
 def keep_current_context() -> Iterator[None]:
     """Leave this thread's current CUDA context as it is, whatever is done inside."""
-    cuda = cuda_places()
-    before = cuda.current_context()
+    places = cuda_places()
+    before = places.current_context()
     try:
         yield
     finally:
-        cuda.make_current(before)
+        places.make_current(before)
 
 
 def cuda_places() -> Any:
     """Return what knows CUDA's streams and contexts; PlaceError where there is no CUDA."""
     if cuda_devices() <= 0:
         raise PlaceError("this is a place on a CUDA device, and there is none here; use exec_place.device(i)")
-    import stf._drivers.cuda.places as cuda
-
-    return cuda
+    return cuda("places")
 
 
-def cuda_blocks() -> Any:
-    """Return what allocates on CUDA devices outside of a driver; PlaceError where there is no CUDA."""
-    must_have_devices()
-    import stf._drivers.cuda.blocks as blocks
-
-    return blocks
-
-
-def cuda_mappings() -> Any:
-    """Return what maps memory of several CUDA devices; PlaceError where there is no CUDA."""
-    must_have_devices()
-    import stf._drivers.cuda.virtual as virtual
-
-    return virtual
-
-
-def must_have_devices() -> None:
-    """Raise PlaceError where there are no CUDA devices."""
+def cuda_memory(part: str) -> Any:
+    """Return ``"blocks"``, which allocates outside of a driver, or ``"virtual"``; PlaceError where there is no CUDA."""
     if cuda_devices() <= 0:
         raise PlaceError("this is memory of a CUDA device, and there is none here; devices='cpu:2' emulates two")
+    return cuda(part)
 
 
 def stream_device(pointer: int) -> int:
     """Return the ordinal of the device of a CUDA stream."""
-    import stf._drivers.cuda.callers as callers
-
-    return int(callers.device_of(pointer))
+    return int(cuda("callers").device_of(pointer))
 
 
 def stream_is_captured(pointer: int) -> bool:
     """Return whether a CUDA stream is being captured."""
-    import stf._drivers.cuda.devices as devices
-
-    return bool(devices.is_capturing(pointer))
-
-
-def is_recorded_on(pointer: int) -> bool:
-    """Return whether a CUDA stream is that of a task, which is being captured."""
-    import stf._drivers.cuda.graphs as graphs
-
-    return bool(graphs.is_recorded_on(pointer))
-
-
-def fill_graph(ordinal: int, pointer: int, owner: Any) -> Any:
-    """Return a stream that is captured into a caller's graph until its ``end()``; it has its address as `pointer`."""
-    import stf._drivers.cuda.graphs as graphs
-
-    return graphs.Filling(ordinal, pointer, owner)
+    return bool(cuda("devices").is_capturing(pointer))
 
 
 def make_driver(spec: DeviceSpec, model: Any = None) -> Any:
@@ -260,7 +218,7 @@ def cuda_driver(spec: DeviceSpec, cores: int, workers: int) -> tuple[Any, bool]:
         kept.stop()
     if not config.reuse_devices or config.hostile is not None:
         return CallersDriver(*made_of), False
-    key = *made_of, config.limit_blas, devices_module().home_among(spec.numbers)
+    key = *made_of, config.limit_blas, cuda("devices").home_among(spec.numbers)
     keeper = functools.partial(kept.keep, key)
     driver = kept.take(key)
     if driver is not None:

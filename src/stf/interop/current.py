@@ -389,9 +389,9 @@ latest: Borrowed = None  # whose stream was made current last
 
 def on_device(ordinal):
     """Return a with-block in which a device is the current one."""
-    from stf.devices.make import devices_module
+    from stf.devices.make import cuda
 
-    return devices_module().DeviceBlock(ordinal)
+    return cuda("devices").DeviceBlock(ordinal)
 
 
 def borrow(pointer, ordinal):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from stf.devices.make import cuda_blocks
+from stf.devices.make import cuda_memory
 from stf.interop import cuda_arrays, dlpack
 from stf.interop.dlpack_arrays import describe_dlpack
 from stf.interop.known_arrays import Memory
@@ -162,7 +162,7 @@ def copy_on_stream(stream: int, target: Any, source: dlpack.Described) -> None:
     layout = target.layout
     there, here = (target.address, layout.strides), (source.address, source.strides)
     with cuda_arrays.context_of(stream):
-        cuda_blocks().copy_array(stream, *there, *here, layout.shape, layout.itemsize)
+        cuda_memory("blocks").copy_array(stream, *there, *here, layout.shape, layout.itemsize)
 
 
 def array_of(memory: Any) -> Any:
