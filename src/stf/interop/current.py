@@ -8,6 +8,8 @@ import sys
 
 import cython
 
+from stf.interop.streams import StreamPointer
+
 modules: dict = sys.modules
 cupy_streams: dict = {}  # by address and device: CUDA gives addresses out again
 last_cupy: tuple = (None, None, None)  # the address and device that were looked for last, and what was found
@@ -470,16 +472,6 @@ def uses_cuda():
 def is_being_imported(module):
     """Return whether another thread is still importing a module."""
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
-
-
-class StreamPointer:
-    """A CUDA stream, as the protocol ``__cuda_stream__`` says it."""
-
-    def __init__(self, pointer):
-        self.pointer = pointer
-
-    def __cuda_stream__(self):
-        return (0, self.pointer)
 
 
 def known_cupy_stream(pointer, ordinal):
