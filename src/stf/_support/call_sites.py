@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import cache
-from types import CodeType
+from types import CodeType, FrameType
 
 
 def file_text(name: str) -> str:
@@ -32,6 +32,15 @@ def site_text(code: CodeType | None, lasti: int) -> str:
             line = number
             break
     return f"{file_text(code.co_filename)}:{line}"
+
+
+def line_of(frame: FrameType) -> str:
+    """``file.py:12`` of the innermost frame, from this one outwards, that is in no library; of this one if all are."""
+    found: FrameType | None = frame
+    while found is not None and found.f_code.co_filename.startswith(library_folders()):
+        found = found.f_back
+    found = found or frame
+    return f"{file_text(found.f_code.co_filename)}:{found.f_lineno}"
 
 
 @cache

@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from stf._support.call_sites import file_text, library_folders
+from stf._support.call_sites import line_of
 from stf.interop.dlpack import DEFAULT_STREAMS
 
 log = logging.getLogger("stf")
@@ -154,15 +154,6 @@ def stream_of(data: Any) -> int:
         arguments = ctypes.c_uint64.from_address(arguments).value
         return ctypes.c_uint64.from_address(arguments + STREAM_IN_CONFIG[name]).value
     return ctypes.c_uint64.from_address(arguments + STREAM_AT[name]).value
-
-
-def line_of(frame: Any) -> str:
-    """``file.py:12`` of the innermost frame that is in no library."""
-    found = frame
-    while found is not None and found.f_code.co_filename.startswith(library_folders()):
-        found = found.f_back
-    found = found or frame
-    return f"{file_text(found.f_code.co_filename)}:{found.f_lineno}"
 
 
 def message_of(library: Any, code: int) -> str:

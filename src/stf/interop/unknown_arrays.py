@@ -11,15 +11,14 @@ import sys
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from stf._support.call_sites import library_folders, site_text
+from stf._support.call_sites import line_of
 from stf.errors import PlanError, no_value
 
-ARITHMETIC = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul"
 
-
-class UnknownArray:
-    """The array of logical data whose values nobody has computed."""
+class UnknownArray(NDArrayOperatorsMixin):
+    """The array of logical data whose values nobody has computed; operators are ufuncs, as NumPy's."""
 
     __array_priority__ = 1000.0
 
@@ -74,7 +73,7 @@ class UnknownArray:
         return UnknownArray(self._name, shape, self.dtype)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise PlanError(no_value(self._name, calling_line()))
+        raise PlanError(no_value(self._name, line_of(sys._getframe())))
 
     copy = item = tolist = tobytes = __array__ = __array_function__ = __dlpack__ = _refuse
     __bool__ = __float__ = __int__ = __index__ = __complex__ = __iter__ = __contains__ = _refuse
@@ -98,35 +97,13 @@ class UnknownArray:
         )
         return self._like(shape)
 
-    def __neg__(self) -> UnknownArray:
-        return self
-
-    __pos__ = __invert__ = __abs__ = __neg__
+    __eq__, __ne__, __hash__ = object.__eq__, object.__ne__, object.__hash__
 
     def __matmul__(self, other: Any) -> UnknownArray:
         return self._like((*self.shape[:-1], *other.shape[1:]))
 
     def __repr__(self) -> str:
         return f"<array of '{self._name}' without values, shape {self.shape}, {self.dtype}>"
-
-
-def _computed(self: UnknownArray, other: Any) -> UnknownArray:
-    """Return the result of an operator."""
-    return self._result(self, other)
-
-
-def _updated(self: UnknownArray, other: Any) -> UnknownArray:
-    """Return the array itself: it was updated in place."""
-    return self
-
-
-for _name in ARITHMETIC.split():
-    if _name != "matmul":
-        setattr(UnknownArray, f"__{_name}__", _computed)
-        setattr(UnknownArray, f"__r{_name}__", _computed)
-    setattr(UnknownArray, f"__i{_name}__", _updated)
-for _name in ("lt", "le", "gt", "ge"):
-    setattr(UnknownArray, f"__{_name}__", _computed)
 
 
 def view_without_values(replica: Any, given: dict[str, Any]) -> Any:
@@ -136,12 +113,3 @@ def view_without_values(replica: Any, given: dict[str, Any]) -> Any:
     if name in given:
         return np.full(layout.shape, given[name], layout.dtype)
     return UnknownArray(name, layout.shape, layout.dtype)
-
-
-def calling_line() -> str:
-    """Return the line of the user's that is running, as ``file.py:12``."""
-    frame = sys._getframe(1)
-    own = library_folders()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(own):
-        frame = frame.f_back
-    return site_text(frame.f_code, frame.f_lasti)
