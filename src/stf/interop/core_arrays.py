@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stf.errors import PlaceError
-from stf.interop.known_arrays import LEGACY_STREAM, Memory, must_have_cuda
+from stf.interop.known_arrays import LEGACY_STREAM, Memory, describe_numpy, must_have_cuda
 from stf.interop.libraries import Describer, Library
 from stf.interop.memory import c_strides, view_at
 
@@ -32,7 +32,7 @@ class Core(Library):
 def describe_buffer(obj: Any, on_cuda: bool) -> Memory:
     """Return the bytes of a ``cuda.core.Buffer``; it tells no stream, so it comes after the default one."""
     if obj.is_host_accessible:
-        return host_memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj)
+        return describe_numpy(view_at(int(obj.handle), (obj.size,), (1,), BYTE, obj, True), on_cuda)
     must_have_cuda(obj, on_cuda)
     return Memory(int(obj.handle), (obj.size,), (1,), BYTE, False, obj, True, LEGACY_STREAM)
 
@@ -47,7 +47,7 @@ def describe_view(describe: Describer, obj: Any, on_cuda: bool) -> Memory:
     strides = c_strides(shape, dtype) if counts is None else tuple([n * dtype.itemsize for n in counts])
     readonly = bool(obj.readonly)
     if not obj.is_device_accessible or obj.device_id < 0:
-        return host_memory(int(obj.ptr), shape, strides, dtype, readonly, obj)
+        return describe_numpy(view_at(int(obj.ptr), shape, strides, dtype, obj, not readonly), on_cuda)
     must_have_cuda(obj, on_cuda)
     return Memory(
         int(obj.ptr), shape, strides, dtype, readonly, obj, True, stream_of(describe, obj.exporting_obj, on_cuda)
@@ -60,8 +60,3 @@ def stream_of(describe: Describer, obj: Any, on_cuda: bool) -> Any:
         return describe(obj, on_cuda).stream
     except (TypeError, PlaceError):
         return None
-
-
-def host_memory(address: int, shape: Any, strides: Any, dtype: Any, readonly: bool, owner: Any) -> Memory:
-    array = view_at(address, shape, strides, dtype, owner, not readonly)
-    return Memory(array.__array_interface__["data"][0], shape, strides, dtype, readonly, array)
