@@ -64,9 +64,11 @@ class Rehearsal:
         if self.notes_uses:
             context.engine.next_uses = UseLog()
 
-    def largest(self) -> Any:
-        """Return the context with the most tasks; None if the program opened none."""
-        return max(self.contexts, key=lambda one: one.engine.next_task, default=None)
+    def largest(self, needs: str) -> Any:
+        """Return the context with the most tasks; PlanError, with what follows from it, if the program opened none."""
+        if not self.contexts:
+            raise PlanError(f"the program opens no context, so {needs}; open one with stf.context()")
+        return max(self.contexts, key=lambda one: one.engine.next_task)
 
 
 class SharedDriver(Resources):

@@ -115,10 +115,7 @@ class Plan(Shown, Foreseen):
 
     @cached_property
     def _uses(self) -> UseLog:
-        largest = self._run.rehearse(notes_uses=True).largest()
-        if largest is None:
-            raise PlanError("the program opens no context, so it uses no data; open one with stf.context()")
-        uses: UseLog = largest.engine.next_uses
+        uses: UseLog = self._run.rehearse(notes_uses=True).largest("it uses no data").engine.next_uses
         return uses
 
     @cached_property
@@ -165,11 +162,7 @@ class Plan(Shown, Foreseen):
         ...     print(found.report(pathlib.Path(folder) / "plan.html").name)
         plan.html
         """
-        rehearsal = self._run.rehearse(observe=True)
-        largest = rehearsal.largest()
-        if largest is None:
-            raise PlanError("the program opens no context, so there is nothing to report; open one with stf.context()")
-        written: Path = largest.report(path)
+        written: Path = self._run.rehearse(observe=True).largest("there is nothing to report").report(path)
         return written
 
     def uses(self) -> UseLog:
@@ -271,7 +264,7 @@ class Run:
     program: Callable[..., Any]
     args: tuple[Any, ...]
     spec: DeviceSpec
-    calibration: Calibration | None
+    calibration: Calibration
     like: str | None
     values: Mapping[str, Any]
 
@@ -279,9 +272,7 @@ class Run:
     def model(self) -> Model:
         """How long bodies and copies take."""
         known = self.calibration
-        return (
-            Model(like=self.like) if known is None else Model(known.durations, known.links, known.submit_s, self.like)
-        )
+        return Model(known.durations, known.links, known.submit_s, self.like)
 
     def rehearse(self, observe: bool = False, notes_uses: bool = False) -> Rehearsal:
         """Run the program on simulated devices."""
@@ -383,10 +374,10 @@ def takes_context(program: Callable[..., Any]) -> bool:
     return bool(parameters) and parameters[0] in CONTEXT_NAMES
 
 
-def parsed_model(model: Any) -> tuple[Calibration | None, str | None]:
+def parsed_model(model: Any) -> tuple[Calibration, str | None]:
     """Return the calibration of a model, and the kind that stands for others."""
     if model is None or isinstance(model, Calibration):
-        return model, None
+        return model or Calibration(), None
     text = str(model)
     if not text.startswith("like:"):
         return Calibration.load(model), None
@@ -395,14 +386,14 @@ def parsed_model(model: Any) -> tuple[Calibration | None, str | None]:
         raise ValueError(
             f"model='like:KIND' names a kind that is known, got {kind!r}; kinds are {', '.join(sorted(KINDS))}"
         )
-    return (Calibration.load(path) if path else None), kind
+    return (Calibration.load(path) if path else Calibration()), kind
 
 
-def spec_of(devices: Any, memory: Any, calibration: Calibration | None, like: str | None) -> DeviceSpec:
+def spec_of(devices: Any, memory: Any, calibration: Calibration, like: str | None) -> DeviceSpec:
     """Return the devices of a plan; PlanError if nothing is known of their kind."""
     text = str(devices).removeprefix("sim:")
     kind = text.partition("x")[2]
-    timed = [] if calibration is None else calibration.kinds
+    timed = calibration.kinds
     if kind and kind not in KINDS and kind not in timed and like is None:
         raise PlanError(
             f"nothing is known of devices of kind {kind!r}: kinds are {', '.join(sorted(KINDS))}; measure there with "
