@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("stf")
 
 MOST_TIMED = 10_000  # tasks of which `why` tells times: it looks at all of them
-DOT_OPTIONS = (
-    "ignore_prereqs",
-    "color_by_device",
-    "remove_data_deps",
-    "timing",
-    "max_depth",
-    "show_fence",
-    "keep_redundant",
-    "stats_file",
-    "keep_freeze",
-)
 
 
 @never_raises
@@ -130,7 +119,9 @@ def dot(context: ContextCore, **options: Any) -> DotText:
     if context._dot is None:
         raise TaskStateError("no task graph was recorded; open the context with observe='dot', or set STF_DOT_FILE")
     read_device_times(context)
-    return DotText(context._dot.to_dot(**{name: getattr(config, f"dot_{name}") for name in DOT_OPTIONS} | options))
+    settings = {each.name.removeprefix("dot_"): each.value for each in config.SETTINGS if each.name.startswith("dot_")}
+    del settings["file"]
+    return DotText(context._dot.to_dot(**settings | options))
 
 
 @overload
@@ -291,7 +282,7 @@ def why_in(context: ContextCore, what: Any) -> str:
     index = _last_task(context._dot, field, what)
     if index is None:
         raise ValueError(f"no task {what!r} was recorded; ctx.dot() lists those that were")
-    return "\n".join([_story(context._dot, index), *_when(context, context._dot.tasks[index][0])])
+    return _story(context, context._dot, index)
 
 
 def _last_task(recorder: Any, field: int, value: Any) -> int | None:
@@ -377,7 +368,6 @@ def statistics(context: ContextCore) -> Statistics:
     counted = sum(kinds.values())
     pools = engine.coherency.pools
     copied = engine.coherency.copy_counts()
-    made, updated, kept, kept_bytes, budget = graph_statistics(context._driver)
     return Statistics(
         tasks={"task": max(begun - counted, 0)} | kinds,
         tasks_by_place={names[p.place]: p.tasks for p in pools},
@@ -390,11 +380,7 @@ def statistics(context: ContextCore) -> Statistics:
         frees={names[p.place]: p.frees for p in pools},
         write_backs={names[0]: engine.coherency.write_backs},
         pending=engine.pending() + count_gathered(context),
-        graphs_made=made,
-        graphs_updated=updated,
-        graphs_kept=kept,
-        graphs_kept_bytes=kept_bytes,
-        graph_cache_bytes=budget,
+        **graph_statistics(context._driver),
     )
 
 
@@ -533,11 +519,12 @@ def _why_task(task: Any) -> str:
     index = _last_task(recorder, 0, task.id)
     if index is None:
         return f"{heading}\n  it is not among the recorded tasks: it did not begin"
-    return "\n".join([_story(recorder, index), *([] if context is None else _when(context, task.id))])
+    return _story(context, recorder, index)
 
 
-def _story(recorder: Any, index: int) -> str:
+def _story(context: Any, recorder: Any, index: int) -> str:
     from stf.observe.why import describe, explain
 
     record = recorder.tasks[index]
-    return "\n  ".join([f"task {describe(record)} at {record[3]}", *explain(recorder, index)])
+    story = "\n  ".join([f"task {describe(record)} at {record[3]}", *explain(recorder, index)])
+    return "\n".join([story, *([] if context is None else _when(context, record[0]))])

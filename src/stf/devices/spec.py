@@ -246,12 +246,10 @@ def driver_statistics(numbers: tuple[int, ...], driver: Any) -> DriverStatistics
     streams, spare, workers, allocations, used = driver.statistics()
     places = ["host", *(f"device({i})" for i in numbers)]
     held = dict(zip(places, used, strict=True))
-    return DriverStatistics(streams, spare, workers, allocations, held, *graph_statistics(driver))
+    return DriverStatistics(streams, spare, workers, allocations, held, **graph_statistics(driver))
 
 
-def graph_statistics(driver: Any) -> tuple[int, int, int, int, int]:
-    """Return what `Graphs.statistics` of a driver does; zeros of one that has no graphs."""
-    if driver.graphs is None:
-        return 0, 0, 0, 0, 0
-    made, updated, kept, kept_bytes, budget = driver.graphs.statistics()
-    return made, updated, kept, kept_bytes, budget
+def graph_statistics(driver: Any) -> dict[str, int]:
+    """Return what `Graphs.statistics` of a driver does, by the names of statistics; nothing of one without graphs."""
+    names = ("graphs_made", "graphs_updated", "graphs_kept", "graphs_kept_bytes", "graph_cache_bytes")
+    return {} if driver.graphs is None else dict(zip(names, driver.graphs.statistics(), strict=True))

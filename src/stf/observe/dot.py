@@ -14,12 +14,11 @@ from stf._support.whole_file import whole_file
 
 from .many_objects import many_objects
 from .observer import ObservedTask, Observer, Operation
-from .order import OperationRecord, Order, TaskRecord
+from .order import MODE_NAMES, OperationRecord, Order, TaskRecord
 from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path
 from .trace import TraceRecorder
 from .units import format_duration
 
-_MODE_NAMES = {1: "read", 2: "write", 4: "accumulate"}
 _LABEL_WIDTH = 30  # characters of a line of accesses
 _LABEL_LINES = 6  # lines of accesses before the rest is only counted
 
@@ -262,9 +261,7 @@ class DotRecorder(Observer):
         accesses = []
         for i in range(9, len(entry), 2):
             access, name = entry[i], entry[i + 1]
-            index = self._data.get(access >> 3)
-            if index is None:
-                index = self._new_data(access >> 3)
+            index = self._index_of(access >> 3)
             self._data_names[index] = name or f"data{access >> 3}"  # it may get its symbol after its first use
             accesses.append(index << 3 | access & 7)
         place = self._shared(place)
@@ -274,7 +271,7 @@ class DotRecorder(Observer):
         kind, data_id, name, source, target, nbytes, task_id, number, waits_for = operation
         data = self._data.get(data_id, self._removed.get(data_id))  # what is removed may be freed later
         if data is None:
-            data = self._new_data(data_id)
+            data = self._index_of(data_id)
             self._data_names[data] = name
         source, target = self._shared(source), self._shared(target)
         about = nbytes, task_id, section, number, waits_for
@@ -292,21 +289,11 @@ class DotRecorder(Observer):
             self._operations[i] = (operation[0] - 1, *operation[1:])
 
     def _read_layout(self, data_id: int, shape: Any, dtype: Any, nbytes: int) -> None:
-        index = self._data.get(data_id)
-        if index is None:
-            index = self._new_data(data_id)
-        self._layouts[index] = DataLayout(tuple(shape or ()), str(dtype or ""), nbytes or 0)
+        self._layouts[self._index_of(data_id)] = DataLayout(tuple(shape or ()), str(dtype or ""), nbytes or 0)
 
     def _read_removed(self, data_id: int) -> None:
         if data_id in self._data:
             self._removed[data_id] = self._data.pop(data_id)
-
-    def _index(self, data_id: int, name: str) -> int:
-        index = self._data.get(data_id)
-        if index is None:
-            index = self._new_data(data_id)
-        self._data_names[index] = name
-        return index
 
     def __len__(self) -> int:
         """Return about how many tasks and operations were recorded, without making records of them."""
@@ -404,9 +391,12 @@ class DotRecorder(Observer):
             graph.predecessors = transitive_reduction(graph.predecessors)
         return graph
 
-    def _new_data(self, data_id: int) -> int:
-        index = self._data[data_id] = len(self._data_names)
-        self._data_names.append("")
+    def _index_of(self, data_id: int) -> int:
+        """Return by which number records call a data."""
+        index = self._data.get(data_id)
+        if index is None:
+            index = self._data[data_id] = len(self._data_names)
+            self._data_names.append("")
         return index
 
     def _shared(self, text: str) -> str:
@@ -580,7 +570,7 @@ def _access_lines(accesses: tuple[tuple[str, int], ...]) -> Iterator[str]:
     """Yield "X (read), Y (rw)", wrapped, and no more than a few lines."""
     line, num_lines = "", 0
     for index, (name, mode) in enumerate(accesses):
-        item = f"{name} ({_MODE_NAMES.get(mode, 'rw')})"
+        item = f"{name} ({MODE_NAMES.get(mode, 'rw')})"
         if line and len(line) + len(item) + 2 > _LABEL_WIDTH:
             yield line + ","
             line, num_lines = "", num_lines + 1

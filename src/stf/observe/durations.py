@@ -164,14 +164,12 @@ class Timings:
         return found
 
     def note(self, name, size_class, kind, seconds):
-        """Take a duration that somebody has measured, on a kind of device, by its name."""
+        """Take a duration that somebody has measured, on a kind of device, by its name; return how many there are."""
         if kind not in self.kinds:
             self.kinds.append(kind)
-        self.timing(name, size_class, self.kinds.index(kind)).add(seconds)
-
-    def count(self, name, size_class, kind):
-        """Return how many were measured."""
-        return self.timing(name, size_class, self.kinds.index(kind)).count
+        timing: Timing = self.timing(name, size_class, self.kinds.index(kind))
+        timing.add(seconds)
+        return timing.count
 
     def table(self):
         """Return the durations of all that was measured, by (function, size class, kind of device)."""
@@ -264,8 +262,7 @@ class Durations(Observer):
 
     def _note(self, name: str, large: int, device: int, nanoseconds: float) -> None:
         kind = self._kinds[device + 1] if device + 1 < len(self._kinds) else ""
-        self.timings.note(name, large, kind, nanoseconds * 1e-9)
-        if self.timings.count(name, large, kind) == KEPT:
+        if self.timings.note(name, large, kind, nanoseconds * 1e-9) == KEPT:
             self._settled.add(name)
 
     def withdrawn(self, task_id: int) -> None:

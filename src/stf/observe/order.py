@@ -12,6 +12,7 @@ from .taskgraph import Node
 from .units import format_bytes
 
 READ, WRITE, ACCUMULATE = 1, 2, 4
+MODE_NAMES = {READ: "read", WRITE: "write", READ | WRITE: "rw", ACCUMULATE: "accumulate"}
 
 # id, symbol, kind, place name, device, accesses (data << 3 | mode), call site, section, what it waits for
 TaskRecord = tuple[int, str | None, str, str, int, tuple[int, ...], str, int, tuple[int, ...]]

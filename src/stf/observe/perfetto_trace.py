@@ -19,7 +19,8 @@ from pathlib import Path
 from stf._support.whole_file import whole_file
 
 from .many_objects import many_objects
-from .run import MODE_NAMES, Run, RunSpan, Waiting
+from .order import MODE_NAMES
+from .run import Run, RunSpan, Waiting
 from .taskgraph import transitive_reduction
 from .timeline import family
 from .trace import free_lane
@@ -190,7 +191,7 @@ class _Trace:
             places[device] = self._new_track("host" if device < 0 else f"device({device})", rank=device + 1)
         for index, span in enumerate(self._run.spans):
             row = span.device, span.row
-            lane = free_lane(busy_until[row], span)  # slices of one track follow each other
+            lane = free_lane(busy_until[row], span.start_ns, span.end_ns)  # slices of one track follow each other
             if lane == len(tracks[row]):
                 tracks[row].append(self._new_track(self._run.row_name(*row), places[span.device], span.row))
             track = tracks[row][lane]

@@ -21,7 +21,7 @@ from typing import Any
 from stf._support.whole_file import whole_file
 
 from .many_objects import many_objects
-from .run import Run
+from .run import Run, SourceLine
 from .statistics import Statistics
 from .timeline import family
 
@@ -69,13 +69,9 @@ def packed(text: str, level: int) -> str:
     return base64.b64encode(gzip.compress(text.encode(), level, mtime=0)).decode()
 
 
+@many_objects()
 def content(statistics: Statistics, run: Run) -> dict[str, Any]:
     """Return what the page shows, as `model.js` reads it: columns of numbers, and lists of the strings they mean."""
-    with many_objects():
-        return _content(statistics, run)
-
-
-def _content(statistics: Statistics, run: Run) -> dict[str, Any]:
     names, places, sources = _Numbers(), _Numbers(), _Numbers()
     shown = {
         "tasks": _task_columns(run, names, places, sources),
@@ -89,14 +85,12 @@ def _content(statistics: Statistics, run: Run) -> dict[str, Any]:
     }
     families = _Numbers()
     of_name = [families[family(name)] for name in names]
-    texts = {source.call_site: source for source in run.sources()}
-    lines = [_source(texts[site]) if site in texts else _source(None) for site in sources]
     return shown | {
         "names": list(names),
         "familyOfName": of_name,
         "families": list(families),
         "places": list(places),
-        "sources": lines,
+        "sources": list(map(_source, run.sources())),  # numbered as the tasks name them
     }
 
 
@@ -187,9 +181,7 @@ def _data_columns(run: Run) -> dict[str, Any]:
     }
 
 
-def _source(source: Any) -> dict[str, Any]:
-    if source is None:
-        return {"site": "", "path": "", "first": 0, "lines": [], "line": 0}
+def _source(source: SourceLine) -> dict[str, Any]:
     number = int(source.call_site.rpartition(":")[2] or 0)
     return {
         "site": source.call_site,

@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from .dot import DataLayout, DotOptions, DotRecorder, TaskFailure
 from .many_objects import many_objects
-from .order import ACCUMULATE, READ, WRITE, Order
+from .order import Order
 from .taskgraph import Section
 from .trace import MAIN_THREAD, TimedOperation, TimeSpan, TraceRecorder
 from .units import format_bytes
 
-MODE_NAMES = {READ: "read", WRITE: "write", READ | WRITE: "rw", ACCUMULATE: "accumulate"}
 _AROUND = 2  # lines of source before and after a line
 _LONGEST_LINE = 160
 
@@ -197,13 +196,9 @@ class Run:
         return f"{self.tasks[task].name} ({site})" if site else self.tasks[task].name
 
 
+@many_objects()
 def collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
     """Join what two recorders of one context know."""
-    with many_objects():
-        return _collect(recorder, trace)
-
-
-def _collect(recorder: DotRecorder | None, trace: TraceRecorder) -> Run:
     spans, row_names = trace.rows()
     submissions = trace.submissions()
     run = Run(row_names=row_names)

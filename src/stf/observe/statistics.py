@@ -74,7 +74,7 @@ class Statistics:
         lines = [f"tasks: {self.total_tasks}" + (f" ({self.pending} pending)" if self.pending else "")]
         lines += _counts("by kind", self.tasks) + _counts("by place", self.tasks_by_place)
         lines.append(f"copies: {self.total_copies} ({format_bytes(self.total_copied_bytes)})")
-        lines += self._routes()
+        lines += _table(["", "copies", "bytes"], self._routes())
         lines.append(f"memory: {sum(self.allocations.values())} allocations")
         lines += self._memory()
         lines += [f"CUDA graphs: {_graphs(self)}"] if self.graphs_made else []
@@ -89,10 +89,7 @@ class Statistics:
         by_kind = sorted(
             ((kind, count) for kind, count in self.tasks.items() if count), key=lambda row: (-row[1], row[0])
         )
-        routes = [
-            (f"{source} → {target}", count, format_bytes(self.copied_bytes.get((source, target), 0)))
-            for (source, target), count in sorted(self.copies.items())
-        ]
+        routes = self._routes()
         memory = [
             (
                 place,
@@ -112,12 +109,11 @@ class Statistics:
             table(("place", "peak", "allocations", "allocated", "frees", "evictions", "write-backs"), memory),
         ]
 
-    def _routes(self) -> list[str]:
-        rows = [
+    def _routes(self) -> list[list[str]]:
+        return [
             [f"{source} → {target}", str(count), format_bytes(self.copied_bytes.get((source, target), 0))]
             for (source, target), count in sorted(self.copies.items())
         ]
-        return _table(["", "copies", "bytes"], rows)
 
     def _memory(self) -> list[str]:
         counted = (self.allocations, self.frees, self.evictions, self.write_backs)

@@ -9,6 +9,7 @@ from typing import Any
 
 from stf._support.whole_file import whole_file
 
+from .trace import free_lane
 from .units import format_duration
 
 _FORMATS = (".svg", ".png", ".pdf")
@@ -67,9 +68,13 @@ def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) 
     path = Path(path)
     if path.suffix.lower() not in _FORMATS:
         raise ValueError(f"cannot draw a timeline as {path.suffix!r}; pass a path that ends in .png, .svg or .pdf")
+    try:
+        from matplotlib.figure import Figure  # which does not touch the global state of pyplot
+    except ImportError as error:
+        raise ImportError("drawing needs Matplotlib: pip install matplotlib") from error
     labels, bars = _bars(trace["traceEvents"])
     colors = _colors(bars)
-    figure = canvas(_WIDTH, 1.3 + _ROW_HEIGHT * max(len(labels), 3))
+    figure = Figure(figsize=(_WIDTH, 1.3 + _ROW_HEIGHT * max(len(labels), 3)))
     axes = figure.add_subplot()
     is_dense = max(Counter(bar.row for bar in bars).values(), default=0) > _ROW_BARS
     (_draw_columns if is_dense else _draw_bars)(axes, bars, colors)
@@ -80,21 +85,6 @@ def timeline(trace: dict[str, Any], path: str | Path, title: str | None = None) 
     with whole_file(path) as partial:
         figure.savefig(partial, dpi=130, facecolor="white")
     return path
-
-
-def canvas(width: float, height: float) -> Any:
-    """Return a Matplotlib figure of a size in inches, without touching pyplot's global state.
-
-    Raises
-    ------
-    ImportError
-        If Matplotlib is missing.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("drawing needs Matplotlib: pip install matplotlib") from error
-    return Figure(figsize=(width, height))
 
 
 def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
@@ -110,7 +100,7 @@ def _bars(events: list[dict[str, Any]]) -> tuple[list[str], list[_Bar]]:
     bars = []
     for event in spans:
         row = row_of[event["pid"], event["tid"]]
-        lane = _free_lane(busy_until[row], event["ts"], event["ts"] + event["dur"])
+        lane = free_lane(busy_until[row], event["ts"] + _SAME_US, event["ts"] + event["dur"])
         start_ms, duration_ms = event["ts"] / 1000, event["dur"] / 1000
         is_copy = event["cat"] == "copy"
         name = _COPIES if is_copy else family(event["name"])
@@ -122,15 +112,6 @@ def _without_index(label: str) -> str:
     """Return what rows of one kind have in common: "device 0, compute 3" → "device 0, compute"; workers stay apart."""
     head, _, last = label.rpartition(" ")
     return head if last.isdigit() and not head.endswith("worker") else label
-
-
-def _free_lane(busy_until: list[float], start: float, end: float) -> int:
-    for lane, until in enumerate(busy_until):
-        if until <= start + _SAME_US:
-            busy_until[lane] = end
-            return lane
-    busy_until.append(end)
-    return len(busy_until) - 1
 
 
 def family(name: str) -> str:

@@ -7,7 +7,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from .devices import COMPUTE, COPY_IN, COPY_OUT, STREAMS
 from .observer import ObservedTask, Observer, Operation
@@ -31,16 +31,6 @@ class TimeSpan(NamedTuple):
     end_ns: int
     category: str
     operation: int = 0
-
-
-class TimedSpan(Protocol):
-    """What takes a time."""
-
-    @property
-    def start_ns(self) -> int: ...
-
-    @property
-    def end_ns(self) -> int: ...
 
 
 class TimedOperation(NamedTuple):
@@ -164,7 +154,10 @@ def _with_worker_indices(told: Iterable[_Told]) -> tuple[list[TimeSpan], dict[tu
 def _with_device_rows(spans: list[TimeSpan]) -> tuple[list[TimeSpan], dict[tuple[int, int], str]]:
     """Give what ran on a device at the same time rows of its own; return the rows' names by (device, row) too."""
     busy_until: dict[tuple[int, int], list[int]] = {}
-    lanes = [free_lane(busy_until.setdefault((s.device, s.worker), []), s) if s.worker < 0 else 0 for s in spans]
+    lanes = [
+        free_lane(busy_until.setdefault((s.device, s.worker), []), s.start_ns, s.end_ns) if s.worker < 0 else 0
+        for s in spans
+    ]
     first_row: dict[tuple[int, int], int] = {}
     names: dict[tuple[int, int], str] = {}
     for device, kind in sorted(busy_until, key=lambda key: (key[0], -key[1])):
@@ -194,20 +187,27 @@ def _row_name(kind: int, lane: int | None) -> str:
     return _ROW_NAMES[kind] + (f" {lane}" if lane is not None else "")
 
 
-def free_lane(busy_until: list[int], span: TimedSpan) -> int:
+def free_lane(busy_until: list[Any], start: float, end: float) -> int:
     """Return the first lane that is free when a span starts, and is busy until that ends; a new one, if none is."""
     for lane, until in enumerate(busy_until):
-        if until <= span.start_ns:
-            busy_until[lane] = span.end_ns
+        if until <= start:
+            busy_until[lane] = end
             return lane
-    busy_until.append(span.end_ns)
+    busy_until.append(end)
     return len(busy_until) - 1
 
 
 def _complete_event(span: TimeSpan, origin_ns: int, copy: Operation | None) -> dict[str, Any]:
-    name, args = span.name, {"task": span.task_id}
+    name, args = span.name, dict[str, Any](task=span.task_id)
     if copy is not None:
-        name, args = f"copy {copy.data_name}", _facts_of(copy)
+        name = f"copy {copy.data_name}"
+        args = {
+            "task": copy.task_id,
+            "data": copy.data_name,
+            "bytes": copy.nbytes,
+            "from": copy.source,
+            "to": copy.target,
+        }
     return {
         "name": name or f"{span.category} {span.task_id}",
         "cat": span.category,
@@ -217,17 +217,6 @@ def _complete_event(span: TimeSpan, origin_ns: int, copy: Operation | None) -> d
         "pid": span.device + 1,
         "tid": span.worker,
         "args": args,
-    }
-
-
-def _facts_of(copy: Operation) -> dict[str, Any]:
-    """Return which data were copied, how much, from where to where, and for which task."""
-    return {
-        "task": copy.task_id,
-        "data": copy.data_name,
-        "bytes": copy.nbytes,
-        "from": copy.source,
-        "to": copy.target,
     }
 
 
