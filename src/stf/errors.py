@@ -21,6 +21,9 @@ Every message says what was wrong, what was got and what to do, and names the da
 
 from __future__ import annotations
 
+import copy
+import copyreg
+import functools
 from typing import Any
 
 from stf._support.completion import Shown
@@ -276,11 +279,7 @@ class WorkerLostError(Error, RuntimeError):
         self.worker = worker
 
     def __reduce__(self) -> Any:
-        return _worker_lost, (str(self), self.worker)
-
-
-def _worker_lost(message: str, worker: str) -> WorkerLostError:
-    return WorkerLostError(message, worker=worker)
+        return functools.partial(WorkerLostError, worker=self.worker), (str(self),)
 
 
 class GraphClosedError(TaskStateError):
@@ -360,22 +359,15 @@ class DriverError(Shown, Error, RuntimeError):
 
     def again(self) -> DriverError:
         """Return a copy to be raised, whose traceback is that of this time."""
-        copy = _restored(*self.__reduce__()[1])
-        copy._first = self._first or self
-        return copy
+        error = copy.copy(self)
+        error._first = self._first or self
+        return error
 
     def is_reported_by(self, error: BaseException) -> bool:
         """Return whether an error is this one, or this one again."""
         return error is self or getattr(error, "_first", None) is self
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Let a copy be as this is, without what the constructor makes of its arguments."""
         state = {name: value for name, value in vars(self).items() if name != "_first"}
-        return _restored, (type(self), self.args, state | {"tasks": list(self.tasks)})
-
-
-def _restored(kind: type[DriverError], args: tuple[Any, ...], state: dict[str, Any]) -> DriverError:
-    """Return an error as it was, without what its constructor makes of its arguments."""
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
+        return copyreg.__newobj__, (type(self), *self.args), state | {"tasks": list(self.tasks)}  # type: ignore[attr-defined]
