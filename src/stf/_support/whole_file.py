@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def write_whole(path: str | Path, text: str, errors: str = "strict") -> Path:
+    """Write text to a file as UTF-8; return its path."""
+    from pathlib import Path
+
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8", errors=errors)
+    return Path(path)
+
+
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Give a path with the same suffix to write to; at the end of the block, the file takes the place of `path`.

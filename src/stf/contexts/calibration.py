@@ -80,9 +80,8 @@ class Calibration:
         <stf.Calibration: 0 durations, 0 links>
         """
         import json
-        from pathlib import Path
 
-        from stf._support.whole_file import whole_file
+        from stf._support.whole_file import write_whole
 
         links = [{"from": one, "to": other, **link._asdict()} for (one, other), link in sorted(self.links.items())]
         content = {
@@ -91,9 +90,7 @@ class Calibration:
             "links": links,
             "durations": to_records(self.durations),
         }
-        with whole_file(path) as partial:
-            partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        return Path(path)
+        return write_whole(path, json.dumps(content, indent=1))
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:

@@ -171,7 +171,12 @@ def context(
         caller, (spec, resources) = None, planned.current[-1].options(stream, graph, workers)
         observe = observe or planned.current[-1].observe
     else:
-        spec, caller = spec_and_caller(stream, graph, devices, resources, workers)
+        if graph is None:
+            caller, spec = callers.caller_of(stream, devices, resources)
+        else:
+            caller, spec = callers.filler_of(graph, devices, resources)
+        if workers is not None:
+            spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
     bound = max_pending if max_pending is not None else config.max_pending
     bound = arguments.MAX_PENDING if bound is None else arguments.pending_limit(bound)
@@ -200,17 +205,6 @@ def context(
     if planned.current:
         planned.current[-1].take_in(made)
     return made
-
-
-def spec_and_caller(
-    stream: Any, graph: Any, devices: Any, resources: Resources | None, workers: int | None
-) -> tuple[DeviceSpec, Any]:
-    """Return the devices that a context is to have, and whose stream or graph it uses; None for nobody's."""
-    if graph is None:
-        caller, spec = callers.caller_of(stream, devices, resources)
-    else:
-        caller, spec = callers.filler_of(graph, devices, resources)
-    return (spec if workers is None else with_workers(spec, arguments.worker_count(workers))), caller
 
 
 class Context(Shown, ContextCore):

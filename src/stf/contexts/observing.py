@@ -9,7 +9,7 @@ from stf import config
 from stf._support import arguments
 from stf._support.log_once import log_once
 from stf._support.profilers import shows_ranges
-from stf._support.whole_file import whole_file
+from stf._support.whole_file import write_whole
 from stf.data.composite import CompositeData
 from stf.data.logical_data import LogicalData
 from stf.devices.spec import graph_statistics
@@ -179,9 +179,7 @@ def trace(context: ContextCore, path: str | Path | None = None) -> dict[str, Any
     if path is None:
         return context._trace.to_chrome()
     if suffix == ".json":
-        with whole_file(path) as partial:
-            partial.write_text(json.dumps(context._trace.to_chrome()), encoding="utf-8")
-        return Path(path)
+        return write_whole(path, json.dumps(context._trace.to_chrome()))
     from stf.observe import perfetto_trace, run
 
     return perfetto_trace.write(run.collect(context._dot, context._trace), path)
@@ -396,8 +394,7 @@ def count_gathered(context: ContextCore) -> int:
 def write_pictures(context: ContextCore) -> None:
     if config.dot_file:
         try:
-            with whole_file(next_file(config.dot_file)) as partial:
-                partial.write_text(dot(context), encoding="utf-8")
+            write_whole(next_file(config.dot_file), dot(context))
         except OSError as error:  # a picture must not hide what the program has to say
             log.error("the task graph could not be written: %s", error)
 

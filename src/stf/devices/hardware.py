@@ -98,7 +98,8 @@ class Model:
             duration, factor, is_exact = found
             if not is_exact:
                 self.scaled.add(key)
-            return self._told(key, duration, factor)
+            self.deviations[key] = max(duration.p90_s - duration.median_s, 0.0) / 1.28 * factor
+            return duration.mean_s * factor
         self.guessed.add(key)
         bandwidth = 20e9 if kind == "host" else self.hardware(kind).bytes_per_s
         guess = GUESS_S + nbytes / (EFFICIENCY * bandwidth)
@@ -122,10 +123,6 @@ class Model:
                 return duration, factor * math.ldexp(1.0, large - nearest), False
         return None
 
-    def _told(self, key: Key, duration: Duration, factor: float) -> float:
-        self.deviations[key] = max(duration.p90_s - duration.median_s, 0.0) / 1.28 * factor
-        return duration.mean_s * factor
-
     def _speed(self, kind: str) -> float:
         """Return by how much a body takes longer than on the kind that stands for this one."""
         if self.like is None or kind == "host" or kind not in KINDS:
@@ -134,13 +131,9 @@ class Model:
 
     def link(self, kind: str, other: str) -> Link:
         """Return the link of two places by its class, by which the engine chooses the source of a copy."""
-        if self.uses_workers_between(kind, other):
+        if all(one == "host" or self.uses_workers(one) for one in (kind, other)):  # both are the host's memory
             return MEMORY
         return HOST if "host" in (kind, other) else BEST_PEER
-
-    def uses_workers_between(self, kind: str, other: str) -> bool:
-        """Return whether copies between places of two kinds are copies in the host's memory."""
-        return all(one == "host" or self.uses_workers(one) for one in (kind, other))
 
     def timed_link(self, kind: str, other: str) -> Link:
         """Return the link of two places as it was measured, or as the vendor has it."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-NARROW = frozenset({"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"})
 PLAIN = frozenset(
     {
         *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -28,6 +27,7 @@ NARROW_CODES = {
     "float8_e5m2fnuz": 13,
     "float8_e8m0fnu": 14,
 }
+NARROW = frozenset(NARROW_CODES)
 KINDS = {code: kind for kind, code in CODES.items()}
 NAMES = {code: name for name, code in NARROW_CODES.items()}
 

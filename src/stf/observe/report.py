@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from stf._support.whole_file import whole_file
+from stf._support.whole_file import write_whole
 
 from .many_objects import many_objects
 from .run import Run, SourceLine
@@ -54,10 +54,7 @@ class Report:
 
     def write(self, path: str | Path) -> Path:
         """Write the page; return its path."""
-        path = Path(path)
-        with whole_file(path) as partial:
-            partial.write_text(self.html, encoding="utf-8", errors="replace")
-        return path
+        return write_whole(path, self.html, "replace")
 
     def _repr_html_(self) -> str:
         style = f"width: 100%; height: {_NOTEBOOK_HEIGHT}px; border: 1px solid #8884; border-radius: 8px"
