@@ -6,11 +6,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from stf._support.call_sites import site_text
-from stf._support.whole_file import whole_file
+from stf._support.whole_file import write_whole
 
 from .many_objects import many_objects
 from .observer import ObservedTask, Observer, Operation
@@ -165,10 +164,8 @@ class DotRecorder(Observer):
 
     def loan(self, kind: str, data_id: int, data_name: str, mode: int, number: int, waits_for: tuple[int, ...]) -> None:
         """Record that data are frozen, or are so no more: the operation of that number."""
-        access = SimpleNamespace(data_id=data_id, data_name=data_name, mode=mode)
-        task = SimpleNamespace(id=-number, symbol=f"{kind} {data_name}", kind=kind, accesses=(access,))
-        task.place_name, task.device, task.call_site, task.waits_for = "host", -1, "", waits_for
-        self.task(task)
+        access = data_id << 3 | mode, data_name
+        self._log.append((self._section, -number, f"{kind} {data_name}", kind, "host", -1, "", 0, waits_for, *access))
 
     def operation(self, operation: Operation) -> None:
         """Record an internal operation."""
@@ -374,8 +371,7 @@ class DotRecorder(Observer):
         chosen = DotOptions(**options)
         graph = self._graph(chosen)
         if chosen.stats_file is not None:
-            with whole_file(chosen.stats_file) as partial:
-                partial.write_text(_statistics(graph), encoding="utf-8")
+            write_whole(chosen.stats_file, _statistics(graph))
         return "\n".join(_Writer(graph, chosen).lines(self.name)) + "\n"
 
     def _graph(self, options: DotOptions) -> TaskGraph:
