@@ -19,8 +19,7 @@ from stf._drivers.base import Driver
 from stf._drivers.cpu import CpuDriver
 from stf._drivers.wrappers.hostile import HostileDriver
 from stf._drivers.wrappers.recording import Recording, RecordingDriver
-from stf._testing.order import OrderError
-from stf._testing.order import check_order as _check_order
+from stf._testing.order import Order, OrderError
 from stf.contexts.arguments import how_placed
 from stf.contexts.context import Context
 from stf.devices.make import cuda_devices, make_driver
@@ -136,7 +135,7 @@ def check_order(recording: Recording | list[tuple[Any, ...]]) -> int:
     OrderError
         A pair is not; the message names both.
     """
-    return _check_order(recording.entries if isinstance(recording, Recording) else recording)
+    return Order().read(recording.entries if isinstance(recording, Recording) else recording)
 
 
 def settle(driver: Any, timeout_s: float = 30.0) -> None:

@@ -1,4 +1,7 @@
-"""Names of a package whose module is loaded when they are first asked for: a program pays for what it uses."""
+"""Names of a package and methods of a class, whose module is loaded when they are first asked for.
+
+A program pays for what it uses, and `import stf` goes without the rest.
+"""
 
 from __future__ import annotations
 
@@ -31,3 +34,28 @@ def late_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[
         return value
 
     return find
+
+
+class LateMethod:
+    """A method that a module of stf defines; the function takes its place in the class at the first use."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner, self.attribute = owner, name
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        function = getattr(import_module(self.module), self.name)
+        setattr(self.owner, self.attribute, function)
+        return function.__get__(instance, owner)
+
+
+class LateModule:
+    """A module of stf by its full name, for the body of a class: what it defines is a `LateMethod` there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> LateMethod:
+        return LateMethod(self._name, name)

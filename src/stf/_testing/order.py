@@ -11,7 +11,7 @@ between allocation and free.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 CHUNK = 1 << 16  # host memory is looked at in pieces of this many bytes
@@ -342,11 +342,6 @@ class Order:
             mask >>= CHUNK
             number += 1
         return result
-
-
-def check_order(entries: Sequence[tuple[Any, ...]]) -> int:
-    """Raise OrderError if two conflicting operations of a recording are not ordered; see `stf.testing.check_order`."""
-    return Order().read(entries)
 
 
 def must_follow(op: Op, other: Op | None, what: str) -> None:

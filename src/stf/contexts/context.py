@@ -10,7 +10,7 @@ from stf._port.remote_arrays import context_makers
 from stf._support import loader
 from stf._support.arguments import name_of
 from stf._support.completion import Shown
-from stf._support.late_methods import LateModule
+from stf._support.late_names import LateModule
 from stf.contexts import arguments, callers, ending, observing, planned
 from stf.contexts.next_uses import Foreseen, NextUses
 from stf.contexts.resources import Resources

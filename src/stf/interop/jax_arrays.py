@@ -75,41 +75,43 @@ class JaxCopy:
     ----------
     replica : Replica
         Where the content is, and where a result goes.
-    memory : numpy.ndarray or DeviceMemory
-        The content.
+    ordinal : int
+        The CUDA device whose memory it is; -1 for the host's.
+    stream : int, optional
+        The stream in whose order the content is there.
     port : Port, optional
         What keeps a result until it is copied; for memory of a device.
     slot : int, optional
         The slot of the body there.
     """
 
-    def __init__(self, replica: Any, memory: Any, port: Any = None, slot: int = -1) -> None:
+    def __init__(self, replica: Any, ordinal: int, stream: Any = None, port: Any = None, slot: int = -1) -> None:
         self.replica = replica
-        self.memory = memory
+        self.ordinal = ordinal
+        self.stream = stream
+        self.memory: Any  # its own: other tasks have others
+        if ordinal < 0:
+            self.memory = numpy_view(replica, True)
+        else:
+            self.memory = cuda_arrays.DeviceMemory(replica, (dlpack.CUDA, ordinal), stream)
         self.port = port
         self.slot = slot
         self.given: Any = None
 
     def at(self, port: Any, slot: int, stream: int) -> JaxCopy:
         """Return the same for one launch of a recording, whose body runs on a slot and a stream of the launch."""
-        if isinstance(self.memory, np.ndarray):
-            return self
-        memory = cuda_arrays.DeviceMemory(self.replica, self.memory.device, stream)
-        return JaxCopy(self.replica, memory, port, slot)
+        return self if self.ordinal < 0 else JaxCopy(self.replica, self.ordinal, stream, port, slot)
 
     def of(self, replica: Any) -> JaxCopy:
         """Return the same for other data, in place of those that were recorded."""
-        if isinstance(self.memory, np.ndarray):
-            return JaxCopy(replica, numpy_view(replica, True))
-        memory = cuda_arrays.DeviceMemory(replica, self.memory.device, self.memory.stream)
-        return JaxCopy(replica, memory, self.port, self.slot)
+        return JaxCopy(replica, self.ordinal, self.stream, self.port, self.slot)
 
     def __call__(self) -> Any:
         """Return the copy, as a JAX array."""
         if isinstance(self.memory, np.ndarray):
             self.given = array_of(self.memory)
         else:
-            must_not_capture(self.memory.stream)
+            must_not_capture(self.stream)
             self.given = copy_of_device(self.memory)
         return self.given
 
@@ -130,8 +132,7 @@ class JaxCopy:
     def store_on_device(self, value: Any) -> None:
         """Copy a result on the task's stream, which waits for it; it is kept until that is done."""
         jax = library()
-        ordinal = self.memory.device[1]
-        home = [device for device in jax.local_devices(backend="cuda") if device.local_hardware_id == ordinal]
+        home = [device for device in jax.local_devices(backend="cuda") if device.local_hardware_id == self.ordinal]
         shape, dtype = self.replica.layout.shape, self.replica.layout.dtype
         if np.shape(value) != shape or getattr(value, "dtype", None) != dtype:
             value = jax.numpy.asarray(value, dtype)
@@ -141,8 +142,8 @@ class JaxCopy:
             raise TypeError(
                 f"JAX made {value.dtype} of {self.replica.layout.dtype}{hint_of(self.replica.layout.dtype)}"
             )
-        found = dlpack.described(dlpack.export(value, stream=self.memory.stream))
-        copy_on_stream(self.memory.stream, self.replica, found)
+        found = dlpack.described(dlpack.export(value, stream=self.stream))
+        copy_on_stream(self.stream, self.replica, found)
         self.port.keep_alive(self.slot, (value, found.capsule))
 
 
@@ -208,7 +209,4 @@ def library() -> Any:
 def jax_copy(replica: Any, ordinal: int, stream: int | None = None, port: Any = None, slot: int = -1) -> JaxCopy:
     """Return what the body of an open task is to get of a replica; `ordinal` is -1 for one in the host's memory."""
     library()  # where it is missing, the call says so, not the body
-    if ordinal < 0:
-        return JaxCopy(replica, numpy_view(replica, True))
-    memory = cuda_arrays.DeviceMemory(replica, (dlpack.CUDA, ordinal), stream)  # its own: other tasks have others
-    return JaxCopy(replica, memory, port, slot)
+    return JaxCopy(replica, ordinal, stream, port, slot)

@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from .devices import STREAMS, DeviceTimes
-from .observer import ObservedTask, Observer
+from .observer import ObservedTask, Observer, ThreadStack
 
 __all__ = ["KernelTimes"]
 
@@ -92,7 +92,7 @@ class KernelTimes(Observer):
         self._number = next(_numbers)
         self._told: deque[DeviceRecord] = deque()  # the source's thread appends: one operation, atomic
         self._begun: set[int] = set()  # tasks that go on
-        self._named = threading.local()
+        self._named = ThreadStack()
         self._records = _process.begin(self, records)
         weakref.finalize(self, _process.end)
 
@@ -103,7 +103,7 @@ class KernelTimes(Observer):
 
     def began(self, task_id: int, name: str) -> None:
         """Name the task whose body this thread runs from now on."""
-        stack = self._without_ended()
+        stack = self._named.leave(self._begun, self._records.pop)
         self._begun.add(task_id)
         if task_id not in stack:
             stack.append(task_id)
@@ -112,7 +112,7 @@ class KernelTimes(Observer):
     def ended(self, task_id: int) -> None:
         """Name it no longer; one that ends before a later one of its thread, or in another thread, stays till then."""
         self._begun.discard(task_id)
-        self._without_ended()
+        self._named.leave(self._begun, self._records.pop)
 
     def withdrawn(self, task_id: int) -> None:
         """Name it no longer."""
@@ -130,17 +130,6 @@ class KernelTimes(Observer):
             if number in (0, self._number):  # else it is of a task of another context
                 times = (record.start_ns + offset_ns, record.end_ns + offset_ns)
                 observer.ran(task_id, record.name, record.device, STREAMS - record.stream, *times, "kernel")
-
-    def _without_ended(self) -> list[int]:
-        """Return the tasks that this thread has named, the innermost, which goes on, last."""
-        try:
-            stack: list[int] = self._named.stack
-        except AttributeError:
-            stack = self._named.stack = []
-        while stack and stack[-1] not in self._begun:
-            stack.pop()
-            self._records.pop()
-        return stack
 
     def note(self, record: DeviceRecord) -> None:
         """Keep a record until somebody asks."""

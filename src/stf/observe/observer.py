@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple, Protocol
 
 _log = logging.getLogger("stf")
@@ -118,6 +119,20 @@ class Observer:
 
     def data_removed(self, data_id: int) -> None:
         """Note that a logical data is gone; its id may come again for another one."""
+
+
+class ThreadStack(threading.local):
+    """What this thread has opened, the innermost last. What another thread closes stays till this one comes by."""
+
+    def __init__(self) -> None:
+        self.keys: list[Any] = []
+
+    def leave(self, is_open: Container[Any], close: Callable[[], object]) -> list[Any]:
+        """Close the innermost ones that are not open any more; return the others."""
+        while self.keys and self.keys[-1] not in is_open:
+            self.keys.pop()
+            close()
+        return self.keys
 
 
 class Observers(Observer):

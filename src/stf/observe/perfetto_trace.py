@@ -24,6 +24,7 @@ from .run import Run, RunSpan, Waiting
 from .taskgraph import transitive_reduction
 from .timeline import family
 from .trace import free_lane
+from .units import place_name
 
 _END, _BEGIN, _END_AT_ONCE = range(3)  # of events at the same time: what ends makes room for what begins
 _PART = 1 << 13  # packets that are written at a time
@@ -188,7 +189,7 @@ class _Trace:
         tracks: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by row: those of its lanes
         busy_until: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         for device in sorted({span.device for span in self._run.spans}):
-            places[device] = self._new_track("host" if device < 0 else f"device({device})", rank=device + 1)
+            places[device] = self._new_track(place_name(device), rank=device + 1)
         for index, span in enumerate(self._run.spans):
             row = span.device, span.row
             lane = free_lane(busy_until[row], span.start_ns, span.end_ns)  # slices of one track follow each other

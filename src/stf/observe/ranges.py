@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
-from .observer import ObservedTask, Observer
+from .observer import ObservedTask, Observer, ThreadStack
 
 __all__ = ["NvtxRanges"]
 
@@ -44,26 +43,14 @@ class NvtxRanges(Observer):
 
     def _open(self, key: tuple[object, int], name: str) -> None:
         self._close(key)
-        ranges().append(key)
+        ranges.keys.append(key)
         is_open.add(key)
         self._nvtx.push_range(name)
 
     def _close(self, key: tuple[object, int]) -> None:
         is_open.discard(key)
-        mine = ranges()
-        while mine and mine[-1] not in is_open:
-            mine.pop()
-            self._nvtx.pop_range()
+        ranges.leave(is_open, self._nvtx.pop_range)
 
 
-threads = threading.local()
+ranges = ThreadStack()
 is_open: set[tuple[object, int]] = set()  # of all threads
-
-
-def ranges() -> list[tuple[object, int]]:
-    """Return the ranges that this thread has opened, the innermost last."""
-    try:
-        found: list[tuple[object, int]] = threads.ranges
-    except AttributeError:
-        found = threads.ranges = []
-    return found

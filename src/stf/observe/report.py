@@ -24,6 +24,7 @@ from .many_objects import many_objects
 from .run import Run, SourceLine
 from .statistics import Statistics
 from .timeline import family
+from .units import place_name
 
 _SCRIPTS = ("model", "analysis", "elements", "timeline", "graph", "views", "detail", "page")
 _SPAN_KINDS = {"task": 0, "copy": 1, "kernel": 2}  # as in `model.js`
@@ -160,7 +161,7 @@ def _row_keys(run: Run) -> list[tuple[int, int]]:
 def _rows(run: Run) -> list[dict[str, Any]]:
     return [
         {
-            "place": "host" if device < 0 else f"device({device})",
+            "place": place_name(device),
             "name": run.row_name(device, row),
             "isThread": run.is_thread(device, row),
         }

@@ -27,6 +27,11 @@ def format_bytes(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
+def place_name(device: int) -> str:
+    """Return what the place of a device is called; a negative number is the host's."""
+    return "host" if device < 0 else f"device({device})"
+
+
 def _three_digits(value: float) -> str:
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
     return f"{value:.{decimals}f}"

@@ -22,8 +22,8 @@ from stf.contexts.planned import Rehearsal, rehearsing
 from stf.devices.hardware import KINDS, Model
 from stf.devices.spec import DeviceSpec, simulated
 from stf.errors import PlanError
-from stf.observe.units import format_bytes, format_duration
-from stf.planning.schedule import CAUSES, Span, Step, idle_of, path_of, place_name, spread_of, steps_of
+from stf.observe.units import format_bytes, format_duration, place_name
+from stf.planning.schedule import CAUSES, Span, Step, idle_of, path_of, spread_of, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,10 +90,7 @@ class Plan(Shown, Foreseen):
 
     def __init__(self, run: Run, rehearsal: Rehearsal) -> None:
         driver, model = rehearsal.driver, run.model
-        self._run = run
-        self._ran_on = driver
-        self._kinds = list(driver.kinds)
-        self._model = model
+        self._run, self._ran_on = run, driver
         self.devices = f"{run.spec.count}x{run.spec.kind}"
         self.makespan = float(driver.now)
         self.peak = {place_name(device): nbytes for device, nbytes in enumerate(driver.peak[1:])}
@@ -131,7 +128,7 @@ class Plan(Shown, Foreseen):
     @property
     def interval(self) -> tuple[float, float]:
         """Between which seconds the makespan lies."""
-        spread = 2 * spread_of(self._path, self._model.deviations, self._kinds)
+        spread = 2 * spread_of(self._path, self._run.model.deviations, self._ran_on.kinds)
         return max(self.makespan - spread, 0.0), self.makespan + spread
 
     @property
@@ -227,14 +224,15 @@ class Plan(Shown, Foreseen):
         told = ", ".join(f"{cause} {format_s(waits[cause])}" for cause in CAUSES if waits[cause] > 0)
         lines.append(f"  idle, mean     {told or 'none'}")
         lines.append(f"  critical path  {described(self.critical_path)}")
-        for what, keys in (("guessed", self._model.guessed), ("scaled", self._model.scaled)):
+        model = self._run.model
+        for what, keys in (("guessed", model.guessed), ("scaled", model.scaled)):
             count = getattr(self, what)
             if count:
                 names = sorted({name for name, _, _ in keys})
                 more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
                 lines.append(f"  {what:<14} the times of {count:,} tasks: {', '.join(names[:SHOWN])}{more}")
-        if self._model.like is not None:
-            lines.append(f"  model          like {self._model.like}")
+        if model.like is not None:
+            lines.append(f"  model          like {model.like}")
         return "\n".join(lines)
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from stf.observe.units import place_name
+
 CAUSES = ("dependencies", "copies", "submission", "end")
 TOLERANCE_S = 1e-12
 
@@ -32,11 +34,6 @@ class Step(NamedTuple):
     place: str
     start_s: float
     end_s: float
-
-
-def place_name(device: int) -> str:
-    """Return what a place is called."""
-    return "host" if device < 0 else f"device({device})"
 
 
 def is_copy(span: Span) -> bool:
