@@ -124,9 +124,9 @@ def test_import_takes_little_beside_numpy(tmp_path: Path) -> None:
 def test_a_context_without_cuda_loads_nothing_of_it() -> None:
     code = """
 import sys, stf
-from stf.devices.make import has_cuda_library
+from stf.devices.make import cuda_library
 stf.context().finalize()
-assert has_cuda_library() or not [name for name in sys.modules if name.partition(".")[0] == "cuda"]
+assert cuda_library() is not None or not [name for name in sys.modules if name.partition(".")[0] == "cuda"]
 """
     run(code, STF_DEVICES="")
 

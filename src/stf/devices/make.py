@@ -44,17 +44,18 @@ def cuda_devices() -> int:
 
     -1 without CUDA. PlaceError if only the module that drives them is not there.
     """
-    if not has_cuda_library():
+    library = cuda_library()
+    if library is None:
         return -1
     try:
         devices = cuda("devices")
     except ImportError as error:
-        count = count_by_cuda()
-        if count == 0:
+        found = ctypes.c_int()  # devices that CUDA's own library knows, or can use
+        if library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(found)) or not found.value:
             return -1
         raise PlaceError(
-            f"this machine has {count} CUDA devices, and stf cannot use them: {error}; install it with a C compiler "
-            "and cuda-bindings, or set STF_DEVICES=cpu to run without them"
+            f"this machine has {found.value} CUDA devices, and stf cannot use them: {error}; install it with a C "
+            "compiler and cuda-bindings, or set STF_DEVICES=cpu to run without them"
         ) from error
     if _cuda_process[0] not in (0, os.getpid()):
         hint = "in the child of a fork CUDA does not work; start the process by 'spawn', or use devices='cpu'"
@@ -70,24 +71,12 @@ def cuda_devices() -> int:
 
 
 @functools.cache
-def has_cuda_library() -> bool:
-    """Return whether CUDA's own library is there: the modules that use it take 40 ms to be loaded."""
+def cuda_library() -> Any:
+    """Return CUDA's own library; None where it is not there: the modules that use it take 40 ms to be loaded."""
     try:
-        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
-        return False
-    return True
-
-
-def count_by_cuda() -> int:
-    """Return how many devices CUDA's own library knows, or can use."""
-    count = ctypes.c_int()
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    failed = library.cuInit(0) or library.cuDeviceGetCount(ctypes.byref(count))
-    return 0 if failed else count.value
+        return None
 
 
 def cuda_names() -> list[str]:

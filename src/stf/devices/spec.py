@@ -121,11 +121,6 @@ def with_workers(spec: DeviceSpec, workers: int) -> DeviceSpec:
     return dataclasses.replace(spec, workers=workers)
 
 
-_parsed: dict[tuple[str, Callable[[], int]], DeviceSpec] = {}  # CUDA devices neither come nor go
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_parsed.clear)  # where CUDA may not work
-
-
 def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[[], int] = lambda: -1) -> DeviceSpec:
     """Understand ``None``, ``"cpu"``, ``"cpu:4"``, ``"cuda"``, ``"cuda:0,2"``, ``"sim:8xH200"`` or ``[0, 2]``.
 
@@ -140,13 +135,7 @@ def parse_devices(devices: Any, source: str = "devices", cuda_devices: Callable[
     """
     if isinstance(devices, DeviceSpec):
         return devices
-    if not isinstance(devices, str):
-        return _parse(devices, source, cuda_devices)
-    asked = devices, cuda_devices
-    spec = _parsed.get(asked)
-    if spec is None:
-        spec = _parsed[asked] = _parse(devices, source, cuda_devices)
-    return spec
+    return (_parse_text if isinstance(devices, str) else _parse)(devices, source, cuda_devices)
 
 
 def _parse(devices: Any, source: str, cuda_devices: Callable[[], int]) -> DeviceSpec:
@@ -180,6 +169,11 @@ def _parse(devices: Any, source: str, cuda_devices: Callable[[], int]) -> Device
             "are 'cpu:N'"
         )
     return known_on_cuda([int(index) for index in devices], devices, source, cuda_devices())
+
+
+_parse_text = functools.cache(_parse)  # CUDA devices neither come nor go
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_parse_text.cache_clear)  # where CUDA may not work
 
 
 def known_on_cuda(numbers: list[int] | None, asked: Any, source: str, count: int) -> DeviceSpec:

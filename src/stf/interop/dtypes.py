@@ -6,6 +6,7 @@ memory as unsigned integers of their size, the *carrier*, where a library or pro
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -30,9 +31,6 @@ NARROW_CODES = {
 NARROW = frozenset(NARROW_CODES)
 KINDS = {code: kind for kind, code in CODES.items()}
 NAMES = {code: name for name, code in NARROW_CODES.items()}
-
-of_torch: dict[Any, np.dtype[Any]] = {}
-to_torch: dict[np.dtype[Any], tuple[Any, np.dtype[Any]]] = {}
 
 
 def dtype_of(kind: Any) -> np.dtype[Any]:
@@ -77,34 +75,24 @@ def carrier(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(f"u{dtype.itemsize}") if is_narrow(dtype) else dtype
 
 
+@functools.cache
 def dtype_of_torch(kind: Any) -> np.dtype[Any]:
     """Return the NumPy dtype of a ``torch.dtype``."""
-    known = of_torch.get(kind)
-    if known is None:
-        name = str(kind).removeprefix("torch.")
-        if name in NARROW:
-            known = narrow(name)
-        elif name in PLAIN:
-            known = np.dtype(name)
-        else:
-            raise TypeError(
-                f"logical data cannot have elements of {kind}; convert the tensor, or view it as torch.uint8"
-            )
-        of_torch[kind] = known
-    return known
+    name = str(kind).removeprefix("torch.")
+    if name in NARROW:
+        return narrow(name)
+    if name in PLAIN:
+        return np.dtype(name)
+    raise TypeError(f"logical data cannot have elements of {kind}; convert the tensor, or view it as torch.uint8")
 
 
+@functools.cache
 def torch_dtype(dtype: np.dtype[Any]) -> tuple[Any, np.dtype[Any]]:
     """Return the ``torch.dtype`` of a NumPy dtype, and the dtype under which torch takes over such memory."""
-    known = to_torch.get(dtype)
-    if known is None:
-        kind = getattr(sys.modules["torch"], dtype.name, None) if dtype.name in PLAIN | NARROW else None
-        if kind is None or not dtype.isnative:
-            raise TypeError(
-                f"torch has no tensors of {dtype}; use NumPy or CuPy arrays, or register another view of it"
-            )
-        known = to_torch[dtype] = (kind, carrier(dtype))
-    return known
+    kind = getattr(sys.modules["torch"], dtype.name, None) if dtype.name in PLAIN | NARROW else None
+    if kind is None or not dtype.isnative:
+        raise TypeError(f"torch has no tensors of {dtype}; use NumPy or CuPy arrays, or register another view of it")
+    return kind, carrier(dtype)
 
 
 def dlpack_code(dtype: np.dtype[Any]) -> tuple[int, int]:
