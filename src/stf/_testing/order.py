@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 CHUNK = 1 << 16  # host memory is looked at in pieces of this many bytes
@@ -24,35 +25,33 @@ class OrderError(AssertionError):
     """Two operations that conflict are not ordered."""
 
 
+@dataclass(slots=True, eq=False)
 class Op:
     """One operation: a component (a stream or a thread), its position there, and the clock before and with it."""
 
-    __slots__ = ("clock", "component", "index", "name")
-
-    def __init__(self, component: int, index: int, clock: Clock, name: str) -> None:
-        self.component = component
-        self.index = index
-        self.clock = clock
-        self.name = name
+    component: int
+    index: int
+    clock: Clock
+    name: str
 
     def follows(self, other: Op) -> bool:
         """Return whether this one is ordered after `other` (or is it)."""
         return self.clock.get(other.component, 0) >= other.index
 
 
+@dataclass(eq=False)
 class Line:
     """A stream, or a host thread: its component and its clock."""
 
-    def __init__(self, component: int, clock: Clock | None = None) -> None:
-        self.component = component
-        self.clock: Clock = clock or {}
-        self.count = 0
-        self.version = 0
-        self.heard: tuple[Any, int] = (None, -1)
-        self.records: dict[int, Clock] = {}
-        self.last_record = 0
-        self.task: tuple[Any, ...] | None = None
-        self.hold: Op | None = None
+    component: int
+    clock: Clock = field(default_factory=dict)
+    count: int = 0
+    version: int = 0
+    heard: tuple[Any, int] = (None, -1)
+    records: dict[int, Clock] = field(default_factory=dict)
+    last_record: int = 0
+    task: tuple[Any, ...] | None = None
+    hold: Op | None = None
 
     def join(self, clock: Clock) -> None:
         mine = self.clock
@@ -69,15 +68,15 @@ class Line:
         return Op(self.component, self.count, dict(self.clock), name)
 
 
+@dataclass(eq=False)
 class Block:
     """Bytes of memory and who used them last, as far as later operations must be compared with them."""
 
-    def __init__(self, address: int, nbytes: int, allocated: Op | None) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.allocated = allocated
-        self.filled = 0
-        self.uses: list[tuple[int, Op, bool]] = []
+    address: int
+    nbytes: int
+    allocated: Op | None
+    filled: int = 0
+    uses: list[tuple[int, Op, bool]] = field(default_factory=list)
 
     def use(self, mask: int, op: Op, writes: bool) -> int:
         """Compare with whoever used these bytes; return how many pairs that were."""
@@ -126,7 +125,7 @@ class Order:
 
     def new_line(self, clock: Clock | None = None) -> Line:
         self.components += 1
-        return Line(self.components, clock)
+        return Line(self.components, clock or {})
 
     def thread(self, ident: int) -> Line:
         if ident not in self.threads:

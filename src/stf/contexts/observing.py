@@ -225,12 +225,9 @@ def report(context: ContextCore, path: str | Path | None = None) -> Path | Repor
     run.html True
     """
     if context._dot is None or context._trace is None:
-        missing = (
-            "tasks and times were" if context._dot is context._trace else "tasks" if context._dot is None else "times"
-        )
-        verb = "" if missing.endswith("were") else " were"
+        missing = [what for what, one in (("tasks", context._dot), ("times", context._trace)) if one is None]
         raise TaskStateError(
-            f"no {missing}{verb} recorded, and a report needs both; open the context with observe=True"
+            f"no {' and '.join(missing)} were recorded, and a report needs both; open the context with observe=True"
         )
     from stf.observe import report, run
 

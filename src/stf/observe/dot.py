@@ -132,8 +132,8 @@ class DotRecorder(Observer):
         self._tasks: list[TaskRecord] = []
         self._operations: list[OperationRecord] = []
         self._spans: list[tuple[int, int, int]] = []  # task id, start, end; appended from any thread
-        self._failures: list[TaskFailure] = []  # appended from any thread
-        self._sections: list[Section] = []
+        self.failures: list[TaskFailure] = []  # and of tasks that did not run since another had; from any thread
+        self.sections: list[Section] = []  # that were opened
         self._section = TOP
         self._data_names: list[str] = []
         self._layouts: dict[int, DataLayout] = {}  # by index
@@ -188,11 +188,11 @@ class DotRecorder(Observer):
 
     def failed(self, task_id: int, description: str, raised_at: str) -> None:
         """Record why a task failed; may be called from any thread."""
-        self._failures.append(TaskFailure(task_id, description, raised_at, False))
+        self.failures.append(TaskFailure(task_id, description, raised_at, False))
 
     def skipped(self, task_id: int, description: str) -> None:
         """Record why a task did not run; may be called from any thread."""
-        self._failures.append(TaskFailure(task_id, description, "", True))
+        self.failures.append(TaskFailure(task_id, description, "", True))
 
     def withdrawn(self, task_id: int) -> None:
         """Forget a task that could not begin; what was done for it stays."""
@@ -200,14 +200,14 @@ class DotRecorder(Observer):
 
     def section_begin(self, name: str) -> None:
         """Open a section in the innermost open one."""
-        depth = 0 if self._section == TOP else self._sections[self._section].depth + 1
-        self._sections.append(Section(name, self._section, depth))
-        self._section = len(self._sections) - 1
+        depth = 0 if self._section == TOP else self.sections[self._section].depth + 1
+        self.sections.append(Section(name, self._section, depth))
+        self._section = len(self.sections) - 1
 
     def section_end(self) -> None:
         """Close the innermost open section; does nothing if there is none."""
         if self._section != TOP:
-            self._section = self._sections[self._section].parent
+            self._section = self.sections[self._section].parent
 
     def data_removed(self, data_id: int) -> None:
         """Take the next use of this id as another data."""
@@ -312,11 +312,6 @@ class DotRecorder(Observer):
         return self._operations
 
     @property
-    def failures(self) -> Sequence[TaskFailure]:
-        """The tasks that failed, and those that did not run because another one had."""
-        return self._failures
-
-    @property
     def data_names(self) -> Sequence[str]:
         """The names of the data that records call by number."""
         self._read()
@@ -333,11 +328,6 @@ class DotRecorder(Observer):
         """The path of the file of each line that submitted tasks; "" where two files have the same name."""
         self._read()
         return self._files
-
-    @property
-    def sections(self) -> Sequence[Section]:
-        """The sections that were opened."""
-        return self._sections
 
     def durations(self) -> dict[int, int]:
         """Return how long each task that has run did so, in nanoseconds, by its id."""
@@ -378,7 +368,7 @@ class DotRecorder(Observer):
         self._read()
         order = Order(self._data_names, options.hidden_kinds, not options.ignore_prereqs)
         order.run(self._tasks, self._operations, self.durations())
-        graph = with_critical_path(TaskGraph(order.nodes, order.predecessors, list(self._sections)))
+        graph = with_critical_path(TaskGraph(order.nodes, order.predecessors, list(self.sections)))
         if options.max_depth is not None:
             graph = collapsed(graph, options.max_depth)
         if options.max_nodes is not None:

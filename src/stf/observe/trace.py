@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ class TraceRecorder(Observer):
         self._clock_ns = clock_ns
         self._spans: list[_Told] = []  # workers append: one operation, atomic
         self._submissions = array("q")  # task id, time, task id, time, …
-        self._operations: list[TimedOperation] = []
+        self.operations: list[TimedOperation] = []  # in the order in which they were asked for
 
     def task(self, task: ObservedTask) -> None:
         """Record when a task was submitted."""
@@ -70,7 +70,7 @@ class TraceRecorder(Observer):
 
     def operation(self, operation: Operation) -> None:
         """Record when an internal operation was asked for."""
-        self._operations.append(TimedOperation(self._clock_ns(), operation))
+        self.operations.append(TimedOperation(self._clock_ns(), operation))
 
     def ran(
         self,
@@ -92,12 +92,7 @@ class TraceRecorder(Observer):
 
     def clear(self) -> None:
         """Forget everything recorded so far."""
-        self._spans, self._operations, self._submissions = [], [], array("q")
-
-    @property
-    def operations(self) -> Sequence[TimedOperation]:
-        """The internal operations, in the order in which they were asked for."""
-        return self._operations
+        self._spans, self.operations, self._submissions = [], [], array("q")
 
     def submissions(self) -> dict[int, int]:
         """Return when each task was submitted, in nanoseconds, by its id."""
@@ -131,7 +126,7 @@ class TraceRecorder(Observer):
         spans, row_names = self.rows()
         origin_ns = spans[0].start_ns if spans else 0
         events = _metadata({(span.device, span.worker) for span in spans}, row_names)
-        copies = {asked.number: asked for _, asked in self._operations if asked.kind == "copy"}
+        copies = {asked.number: asked for _, asked in self.operations if asked.kind == "copy"}
         events.extend(_complete_event(span, origin_ns, copies.get(span.operation)) for span in spans)
         return {"traceEvents": events, "displayTimeUnit": "ms"}
 
