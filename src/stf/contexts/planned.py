@@ -38,7 +38,8 @@ class Rehearsal:
         self.spec, self.observe, self.notes_uses = spec, observe, notes_uses
         self.driver = make_driver(spec, model)
         self.driver.values = values
-        self.resources = SharedDriver(self.driver)
+        self.resources = Resources()
+        self.resources._drivers[spec] = self.driver
         self.contexts: list[Any] = []
 
     def options(self, stream: Any, graph: Any, workers: Any) -> tuple[DeviceSpec, Resources]:
@@ -71,18 +72,6 @@ class Rehearsal:
         return max(self.contexts, key=lambda one: one.engine.next_task)
 
 
-class SharedDriver(Resources):
-    """Resources that have one driver, for all devices."""
-
-    def __init__(self, driver: Any) -> None:
-        super().__init__()
-        self._only = driver
-
-    def driver(self, spec: DeviceSpec) -> Any:
-        """Return the driver."""
-        return self._only
-
-
 @contextmanager
 def rehearsing(rehearsal: Rehearsal) -> Iterator[Rehearsal]:
     """Let contexts that are opened meanwhile be part of a rehearsal."""
@@ -91,4 +80,4 @@ def rehearsing(rehearsal: Rehearsal) -> Iterator[Rehearsal]:
         yield rehearsal
     finally:
         current.remove(rehearsal)
-        rehearsal.driver.close()
+        rehearsal.resources.stop()

@@ -176,11 +176,9 @@ class RawMemory:
     def __repr__(self) -> str:
         return f"<memory at {self.memory.address:#x} on {self.place!r}, {self.dtype} {self.shape}>"
 
+    def _describe_memory(self, on_cuda: bool) -> Memory:
+        must_have_cuda(self, on_cuda)
+        return self.memory.replaced(owner=self)
 
-def describe_raw(obj: RawMemory, on_cuda: bool) -> Memory:
-    must_have_cuda(obj, on_cuda)
-    return obj.memory.replaced(owner=obj)
 
-
-describers[RawMemory] = describe_raw
 CORE, OTHER = Core(describe), Library()

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,7 @@ class _Numbers(dict[str, int]):
 
 def _differences(times: Iterable[int]) -> list[int]:
     """Return the first time, and how much later each other one is than the one before: few digits."""
-    previous, found = 0, []
-    for now in times:
-        found.append(now - previous)
-        previous = now
-    return found
+    return [now - previous for previous, now in pairwise(chain((0,), times))]
 
 
 def _task_columns(run: Run, names: _Numbers, places: _Numbers, sources: _Numbers) -> dict[str, Any]:
@@ -207,14 +204,6 @@ def _failures(run: Run) -> list[dict[str, Any]]:
 
 def _counts(statistics: Statistics) -> dict[str, Any]:
     peak = max(statistics.peak_bytes.items(), key=lambda item: item[1], default=("", 0))
-    memory = (
-        statistics.peak_bytes,
-        statistics.allocations,
-        statistics.allocated_bytes,
-        statistics.frees,
-        statistics.evictions,
-        statistics.write_backs,
-    )
     return {
         "total": statistics.total_tasks,
         "tasks": sorted(([kind, n] for kind, n in statistics.tasks.items() if n), key=lambda pair: -pair[1]),
@@ -222,7 +211,7 @@ def _counts(statistics: Statistics) -> dict[str, Any]:
         "copies": statistics.total_copies,
         "copiedBytes": statistics.total_copied_bytes,
         "peak": list(peak) if peak[1] else None,
-        "memory": [[place, *(column.get(place, 0) for column in memory)] for place in statistics.allocations],
+        "memory": statistics.memory_rows(statistics.allocations),
         "graphs": _graphs(statistics),
     }
 

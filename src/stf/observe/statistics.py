@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .html import never_raises, statistics_html, table
 from .units import format_bytes
@@ -91,16 +92,8 @@ class Statistics:
         )
         routes = self._routes()
         memory = [
-            (
-                place,
-                format_bytes(self.peak_bytes.get(place, 0)),
-                self.allocations.get(place, 0),
-                format_bytes(self.allocated_bytes.get(place, 0)),
-                self.frees.get(place, 0),
-                self.evictions.get(place, 0),
-                self.write_backs.get(place, 0),
-            )
-            for place in self.allocations
+            (place, format_bytes(peak), allocations, format_bytes(allocated), *others)
+            for place, peak, allocations, allocated, *others in self.memory_rows(self.allocations)
         ]
         return [
             table(("kind", "tasks"), by_kind),
@@ -115,14 +108,17 @@ class Statistics:
             for (source, target), count in sorted(self.copies.items())
         ]
 
+    def memory_rows(self, places: Iterable[str] | None = None) -> list[list[Any]]:
+        """Return for each place its name, peak bytes, allocations, allocated bytes, frees, evictions, write-backs."""
+        counts = (self.allocations, self.allocated_bytes, self.frees, self.evictions, self.write_backs)
+        columns = (self.peak_bytes, *counts)
+        shown = sorted(set().union(*columns)) if places is None else places
+        return [[place, *(column.get(place, 0) for column in columns)] for place in shown]
+
     def _memory(self) -> list[str]:
-        counted = (self.allocations, self.frees, self.evictions, self.write_backs)
-        sized = (self.allocated_bytes, self.peak_bytes)
-        places = sorted(set().union(*counted, *sized))
         rows = [
-            [place, *(str(column.get(place, 0)) for column in counted)]
-            + [format_bytes(column.get(place, 0)) for column in sized]
-            for place in places
+            [place, *map(str, (allocations, *others)), format_bytes(allocated), format_bytes(peak)]
+            for place, peak, allocations, allocated, *others in self.memory_rows()
         ]
         return _table(["", "allocations", "frees", "evictions", "write-backs", "allocated", "peak"], rows)
 
