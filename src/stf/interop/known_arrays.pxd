@@ -1,17 +1,5 @@
 from libc.stdint cimport int64_t
-from cpython.pycapsule cimport PyCapsule_GetPointer
-
-# NumPy's array interface, as its capsule holds it.
-ctypedef struct PyArrayInterface:
-    int two
-    int nd
-    char typekind
-    int itemsize
-    int flags
-    Py_ssize_t* shape
-    Py_ssize_t* strides
-    void* data
-    void* descr
+from stf._drivers.base cimport address_of
 
 cdef dict modules
 cdef object current_stream

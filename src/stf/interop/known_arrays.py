@@ -75,15 +75,8 @@ def numpy_memory(obj):
             f"logical data needs plain elements, got dtype {dtype} which holds Python objects; use a numeric or "
             "structured dtype, or register a data interface (stf.register_data_interface)"
         )
-    address: cython.longlong = 0
-    if cython.compiled:
-        capsule = obj.__array_struct__
-        interface = cython.cast("PyArrayInterface*", PyCapsule_GetPointer(capsule, cython.NULL))
-        address = cython.cast(cython.longlong, interface.data)
-    else:
-        address = obj.__array_interface__["data"][0]
     memory: Memory = Memory.__new__(Memory)
-    memory.address, memory.shape, memory.strides, memory.dtype = address, obj.shape, obj.strides, dtype
+    memory.address, memory.shape, memory.strides, memory.dtype = address_of(obj), obj.shape, obj.strides, dtype
     memory.readonly, memory.owner, memory.is_on_device = not obj.flags.writeable, obj, False
     memory.stream, memory.ordinal, memory.library = None, -1, None
     return memory
