@@ -132,12 +132,8 @@ def context_of(stream: int) -> Iterator[None]:
 
 def is_c_packed(layout: Any) -> bool:
     """Return whether an array lies without gaps, in C order."""
-    step = layout.itemsize
-    for n, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
-        if n > 1 and stride != step:
-            return False
-        step *= max(n, 1)
-    return True
+    packed = c_strides(layout.shape, layout.dtype)
+    return all([n <= 1 or mine == step for n, mine, step in zip(layout.shape, layout.strides, packed, strict=True)])
 
 
 # -- what users hand in ----------------------------------------------------------------------------------------------

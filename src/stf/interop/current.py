@@ -440,7 +440,7 @@ def has_cuda():
     """
     global refuses_cuda
     torch = modules.get("torch")
-    if torch is None or is_being_imported(torch):
+    if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):  # by another thread
         return False
     if not refuses_cuda:
         try:
@@ -467,11 +467,6 @@ def uses_cuda():
     except AttributeError:  # another thread is still importing it
         return False
     return True
-
-
-def is_being_imported(module):
-    """Return whether another thread is still importing a module."""
-    return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
 def known_cupy_stream(pointer, ordinal):

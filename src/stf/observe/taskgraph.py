@@ -131,8 +131,9 @@ def collapsed(graph: TaskGraph, max_depth: int) -> TaskGraph:
             nodes.append(node)
         else:
             if section not in merged:
+                known = graph.sections[section]
                 merged[section] = len(nodes)
-                nodes.append(_section_node(graph, section))
+                nodes.append(Node(f"s{section}", "section", known.name, known.parent, num_tasks=0))
             new_index.append(merged[section])
             _add_to_section(nodes[merged[section]], node)
     edges = _renamed(graph.edges(), new_index)
@@ -166,11 +167,6 @@ def _shown_section(graph: TaskGraph, section: int, max_depth: int) -> int | None
     while graph.sections[section].depth > max_depth:
         section = graph.sections[section].parent
     return section
-
-
-def _section_node(graph: TaskGraph, index: int) -> Node:
-    section = graph.sections[index]
-    return Node(f"s{index}", "section", section.name, section.parent, num_tasks=0)
 
 
 def _add_to_section(section: Node, node: Node) -> None:

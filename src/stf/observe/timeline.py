@@ -247,7 +247,9 @@ def _draw_legend(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
     handles = []
     for name, color in colors.items():
         hatch = "////" if name == _COPIES else None
-        handles.append(Patch(fc=color, ec="white", lw=0, hatch=hatch, label=_legend_text(name, times)))
+        short = name if len(name) <= 24 else name[:23] + "…"
+        label = f"{short}, {format_duration(times[name] * 1e6)}"
+        handles.append(Patch(fc=color, ec="white", lw=0, hatch=hatch, label=label))
     others = sum(time for name, time in times.items() if name not in colors)
     if others:
         handles.append(
@@ -264,8 +266,3 @@ def _draw_legend(axes: Any, bars: list[_Bar], colors: dict[str, str]) -> None:
         )
         for text in legend.get_texts():
             text.set_parse_math(False)
-
-
-def _legend_text(name: str, times: dict[str, float]) -> str:
-    short = name if len(name) <= 24 else name[:23] + "…"
-    return f"{short}, {format_duration(times[name] * 1e6)}"

@@ -100,13 +100,8 @@ def explain(recorder: DotRecorder, index: int) -> Iterator[str]:
 def describe(record: TaskRecord) -> str:
     """Return what messages call a recorded task: its name and the line that submitted it."""
     task_id, symbol, call_site = record[0], record[1], record[6]
-    where = f" ({call_site})" if call_site else ""
-    return f"{label_of(symbol, task_id)}{where}"
-
-
-def label_of(symbol: str | None, task_id: int) -> str:
-    """Return a task's name as messages have it."""
-    return f"'{symbol}'" if symbol else f"#{task_id}"
+    name = f"'{symbol}'" if symbol else f"#{task_id}"
+    return f"{name} ({call_site})" if call_site else name
 
 
 def _modes(record: TaskRecord) -> dict[int, int]:
