@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any, NoReturn
 
@@ -26,7 +27,35 @@ def first_address(worker: int) -> int:
     return -worker * SPAN + 64
 
 
-class RemoteArray:
+class Sized:
+    """What follows from the shape and the dtype of an array, as NumPy calls it."""
+
+    __slots__ = ()
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+
+class RemoteArray(Sized):
     """The array of a task at a remote place, as the client sees it: its shape and dtype are known, its content is not.
 
     It becomes the array when its worker unpickles it; `made` makes another library's of that: (function, name).
@@ -52,26 +81,6 @@ class RemoteArray:
             code = dtype.str if dtype.kind in "biufc" and dtype.isbuiltin == 1 and not dtype.metadata else dtype
             self.described = (self.address, self.shape, self.strides, code, self.writeable, self.made)
         return self.described
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of an element."""
-        return int(self.dtype.itemsize)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.size * self.itemsize
 
     def __reduce__(self) -> Any:
         return array_here, (self.address, self.shape, self.strides, self.dtype, self.writeable, self.made)

@@ -167,9 +167,10 @@ def context(
         arguments.check_resources(resources)
     if arrays is not None:
         library_named(arrays)
-    if planned.current:
-        caller, (spec, resources) = None, planned.current[-1].options(stream, graph, workers)
-        observe = observe or planned.current[-1].observe
+    rehearsal = planned.current[-1] if planned.current else None
+    if rehearsal is not None:
+        caller, (spec, resources) = None, rehearsal.options(stream, graph, workers)
+        observe = observe or rehearsal.observe
     else:
         if graph is None:
             caller, spec = callers.caller_of(stream, devices, resources)
@@ -190,7 +191,7 @@ def context(
     replays = arguments.wants_replay(replay, placement)
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
-    if plan is not None and not (planned.current and planned.current[-1].notes_uses):
+    if plan is not None and not (rehearsal is not None and rehearsal.notes_uses):
         made.engine.next_uses = NextUses(made.engine, plan.uses())
     if spreads:
         made.engine.port.spreads = True
@@ -202,8 +203,8 @@ def context(
         made.engine.wants_finite = True
     if wants_finite or config.capsule is not None or comparing.current:
         made.engine.watches = True
-    if planned.current:
-        planned.current[-1].take_in(made)
+    if rehearsal is not None:
+        rehearsal.take_in(made)
     return made
 
 

@@ -81,10 +81,10 @@ class Resources(Shown):
         cpu:2: 0 streams in use and ... spare, ... workers, 0 allocations
         >>> shared.close()
         """
-        drivers = {str(spec): (spec.numbers, driver) for spec, driver in list(self._drivers.items())}
         from stf.observe.statistics import ResourceStatistics
 
-        return ResourceStatistics({name: driver_statistics(*known) for name, known in drivers.items()})
+        drivers = list(self._drivers.items())
+        return ResourceStatistics({str(spec): driver_statistics(spec.numbers, driver) for spec, driver in drivers})
 
     def close(self) -> None:
         """Stop the workers, and give back what was shared.

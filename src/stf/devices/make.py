@@ -112,17 +112,6 @@ def cuda_is_managed(address: int) -> bool:
     return cuda_memory_at(address)[0] == "managed"
 
 
-def cuda_context_of_stream(address: int) -> int:
-    """Return the address of the CUDA context that a stream is of."""
-    return int(cuda_places().context_of_stream(address))
-
-
-def cuda_device_of_context(address: int) -> tuple[int, int]:
-    """(ordinal of its device, number that no other ever has) of a CUDA context."""
-    ordinal, number = cuda_places().device_of_context(address)
-    return int(ordinal), int(number)
-
-
 @contextlib.contextmanager
 def keep_current_context() -> Iterator[None]:
     """Leave this thread's current CUDA context as it is, whatever is done inside."""

@@ -13,32 +13,18 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from stf._port.remote_arrays import Sized
 from stf._support.call_sites import line_of
 from stf.errors import PlanError, no_value
 
 
-class UnknownArray(NDArrayOperatorsMixin):
+class UnknownArray(NDArrayOperatorsMixin, Sized):
     """The array of logical data whose values nobody has computed; operators are ufuncs, as NumPy's."""
 
     __array_priority__ = 1000.0
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
         self._name, self.shape, self.dtype = name, tuple(shape), dtype
-
-    @property
-    def ndim(self) -> int:
-        """How many axes it has."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """How many elements it has."""
-        return int(np.prod(self.shape, dtype=object))
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes they would take."""
-        return self.size * int(self.dtype.itemsize)
 
     @property
     def T(self) -> UnknownArray:
@@ -65,9 +51,7 @@ class UnknownArray(NDArrayOperatorsMixin):
         """Return the array with another dtype."""
         return UnknownArray(self._name, self.shape, np.dtype(dtype))
 
-    def view(self, dtype: Any) -> UnknownArray:
-        """Return the array with another dtype of the same size."""
-        return self.astype(dtype)
+    view = astype  # of the same size
 
     def _like(self, shape: tuple[int, ...]) -> UnknownArray:
         return UnknownArray(self._name, shape, self.dtype)
@@ -78,11 +62,7 @@ class UnknownArray(NDArrayOperatorsMixin):
     copy = item = tolist = tobytes = __array__ = __array_function__ = __dlpack__ = _refuse
     __bool__ = __float__ = __int__ = __index__ = __complex__ = __iter__ = __contains__ = _refuse
     sum = mean = max = min = any = all = dot = _refuse
-
-    @property
-    def ctypes(self) -> Any:
-        """There is no address."""
-        self._refuse()
+    ctypes = property(_refuse)  # there is no address
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Return an unknown result; into arrays of NumPy's nothing is written, so that is refused."""

@@ -31,13 +31,13 @@ class ForeignPlace(ExecPlace):
     __slots__ = ("context", "context_id", "handle", "owner")
 
     def __init__(self, kind: str, handle: int, owner: Any) -> None:
-        from stf.devices import make
+        from stf.devices.make import cuda_places
 
         self.handle = handle
         self.owner = owner
         try:
-            self.context = handle if kind == "context" else make.cuda_context_of_stream(handle)
-            ordinal, self.context_id = make.cuda_device_of_context(self.context)
+            self.context = handle if kind == "context" else int(cuda_places().context_of_stream(handle))
+            ordinal, self.context_id = map(int, cuda_places().device_of_context(self.context))
         except DriverError as error:
             noun = "context" if kind == "context" else "stream"
             raise PlaceError(
