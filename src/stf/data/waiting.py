@@ -101,7 +101,7 @@ def copy_on_device(context: ContextCore, data: LogicalData, data_place: DataPlac
             return None
         replica = task.replica_of(0)
         if library == "jax":
-            return jax_arrays.jax_copy(replica, number, task.stream_ptr())()
+            return jax_arrays.JaxCopy(replica, number, task.stream_ptr())()
         view = adapters.device_view(replica, library, number)
         pointer = LIBRARIES[library].current_stream(number)
         context.engine.port.callers.signal(task.slot, pointer)

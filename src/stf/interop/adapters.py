@@ -76,8 +76,6 @@ def device_view(replica: Any, lib: str | None, ordinal: int, remote: bool = Fals
 
 def array_of_block(block: Any, library: str) -> Any:
     """Return the array of memory of this worker's GPU in a library."""
-    if block.layout.interface is not None:
-        return block.layout.interface.view(block.instance)
     return library_named(library).on_device(block, block.ordinal, False)
 
 

@@ -74,32 +74,24 @@ class Described(NamedTuple):
     capsule: Any
 
 
-def name_of(capsule: Any) -> bytes:
-    """Return the name of a capsule."""
-    if type(capsule).__name__ != "PyCapsule":
-        raise TypeError(f"__dlpack__ returns a capsule, got {capsule!r} of {type(capsule).__name__}")
-    function = ctypes.pythonapi.PyCapsule_GetName
-    function.restype, function.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    return bytes(function(capsule))
-
-
-def pointer_of(capsule: Any, name: bytes) -> int:
-    """Return the address in a capsule."""
-    function = ctypes.pythonapi.PyCapsule_GetPointer
-    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return int(function(capsule, name))
+name_in = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+address_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 def open_capsule(capsule: Any) -> tuple[Tensor, int | None]:
     """Return the tensor in a capsule that nobody took yet, and its flags; None from before version 1.0."""
-    name = name_of(capsule)
+    if type(capsule).__name__ != "PyCapsule":
+        raise TypeError(f"__dlpack__ returns a capsule, got {capsule!r} of {type(capsule).__name__}")
+    name = name_in(capsule)
     if name == b"dltensor_versioned":
-        whole = Versioned.from_address(pointer_of(capsule, name))
+        whole = Versioned.from_address(address_in(capsule, name))
         if whole.major > VERSION[0]:
             raise BufferError(f"DLPack {whole.major}.{whole.minor} is newer than what stf reads (1.x)")
         return whole.tensor, whole.flags
     if name == b"dltensor":
-        return Tensor.from_address(pointer_of(capsule, name)), None
+        return Tensor.from_address(address_in(capsule, name)), None
     raise BufferError(f"a capsule of DLPack is named dltensor or dltensor_versioned, got {name!r}; it was used already")
 
 

@@ -86,6 +86,7 @@ class JaxCopy:
     """
 
     def __init__(self, replica: Any, ordinal: int, stream: Any = None, port: Any = None, slot: int = -1) -> None:
+        library()  # where it is missing, the call says so, not the body
         self.replica = replica
         self.ordinal = ordinal
         self.stream = stream
@@ -204,9 +205,3 @@ def library() -> Any:
     """Import JAX, or say how to get it."""
     import_library("jax.dlpack")
     return import_library("jax")
-
-
-def jax_copy(replica: Any, ordinal: int, stream: int | None = None, port: Any = None, slot: int = -1) -> JaxCopy:
-    """Return what the body of an open task is to get of a replica; `ordinal` is -1 for one in the host's memory."""
-    library()  # where it is missing, the call says so, not the body
-    return JaxCopy(replica, ordinal, stream, port, slot)

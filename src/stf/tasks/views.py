@@ -140,10 +140,10 @@ def jax_copy_of(task, replica):
     engine = cython.cast("Engine", task.engine)
     number: cython.int = engine.place(replica.place).ordinal
     if number >= 0 and engine.place(replica.place).enqueues:
-        return jax_arrays.jax_copy(replica, number, pointer_of_stream(task), engine.root, task.slot)
+        return jax_arrays.JaxCopy(replica, number, pointer_of_stream(task), engine.root, task.slot)
     if engine.place(task.where).enqueues:
         engine.port.drain(task.slot)
-    return jax_arrays.jax_copy(replica, -1)
+    return jax_arrays.JaxCopy(replica, -1)
 
 
 def remote_view(task, replica, writeable, lib):
