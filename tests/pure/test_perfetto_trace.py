@@ -171,7 +171,7 @@ def test_a_trace_without_tasks_has_names_and_times(tmp_path: Path) -> None:
 def test_numbers_of_any_size_are_read_back(value: int, tmp_path: Path) -> None:
     """A counter of bytes, and a task that started so long before it was ready, as clocks of devices may tell."""
     pytest.importorskip("perfetto")
-    tasks = [RunTask(1, "late", "task", "device(0)", 0, -1, "", (), [], 1_000)]
+    tasks = [RunTask(1, "late", "task", "device(0)", -1, "", (), [], 1_000)]
     spans = [RunSpan(0, -1, "late", 0, 0, 1_000 + value, 1_000 + max(value, 0), "task")] if value < 0 else []
     operations = [] if value < 0 else [RunOperation(1_000, "alloc", -1, "host", "host", value, -1)]
     run = Run(min(1_000, 1_000 + value), tasks, spans, operations)

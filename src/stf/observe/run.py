@@ -22,7 +22,7 @@ _LONGEST_LINE = 160
 
 
 class RunTask(NamedTuple):
-    """A task; `before` are the indices of the tasks that it waits for, `copies` those of operations made for it.
+    """A task; `before` are the indices of the tasks that it waits for.
 
     `accesses` are ``data << 3 | mode``. Times are None where nothing was recorded.
     """
@@ -31,7 +31,6 @@ class RunTask(NamedTuple):
     name: str
     kind: str
     place: str
-    device: int
     section: int
     call_site: str
     accesses: tuple[int, ...]
@@ -221,8 +220,8 @@ def _tasks(recorder: DotRecorder, submissions: dict[int, int]) -> list[RunTask]:
     order.run(records, recorder.operations, {})
     shown = (record for record in records if record[2] not in hidden)
     return [
-        RunTask(id, symbol or f"{kind} {id}", kind, place, device, section, site, accesses, before, submissions.get(id))
-        for (id, symbol, kind, place, device, accesses, site, section, _), before in zip(
+        RunTask(id, symbol or f"{kind} {id}", kind, place, section, site, accesses, before, submissions.get(id))
+        for (id, symbol, kind, place, _, accesses, site, section, _), before in zip(
             shown, order.predecessors, strict=True
         )
     ]
