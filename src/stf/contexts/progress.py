@@ -25,7 +25,7 @@ class Progress:
         self._asked = total
         self._interval = interval
         self._looks: collections.deque[tuple[int, EventSet]] = collections.deque()  # tasks so far, and their events
-        self._done = 0
+        self.done = 0  # so many of the program's tasks have run, as far as was seen
         self._start = time.monotonic()
         self._over = threading.Event()
         self._bar = _bar()
@@ -33,11 +33,6 @@ class Progress:
         self._bar.start()
         self._thread = threading.Thread(target=self._watch, name="stf.progress", daemon=True)
         self._thread.start()
-
-    @property
-    def done(self) -> int:
-        """How many of the program's tasks have run, as far as was seen."""
-        return self._done
 
     @property
     def total(self) -> int:
@@ -52,20 +47,20 @@ class Progress:
         ran = max(submitted - counted.pending, 0)  # at least: what is pending may be a fill
         if engine.closed is not None:
             self._looks.clear()
-            self._done = submitted
+            self.done = submitted
         else:
             self._looks.append((ran, engine.tails()))
             while self._looks and all(map(engine.is_done, self._looks[0][1].tolist())):
-                self._done = max(self._done, self._looks.popleft()[0])
+                self.done = max(self.done, self._looks.popleft()[0])
             if not self._context.on_cuda:  # whose bodies tell themselves when they have run
-                self._done = max(self._done, ran)
+                self.done = max(self.done, ran)
         total = max(self._asked or 0, submitted)
-        rate = self._done / max(time.monotonic() - self._start, 1e-9)
+        rate = self.done / max(time.monotonic() - self._start, 1e-9)
         self._bar.update(
             self._row,
-            completed=self._done,
+            completed=self.done,
             total=total,
-            tasks=f"{self._done:,} of {total:,} tasks, {rate:,.0f}/s",
+            tasks=f"{self.done:,} of {total:,} tasks, {rate:,.0f}/s",
             copied=f"{counted.total_copied_bytes / 1e6:,.1f} MB copied",
         )
 

@@ -146,29 +146,24 @@ class Observers(Observer):
         self._let_listen(observers)
 
     def _let_listen(self, observers: tuple[Observer, ...]) -> None:
-        self._observers = observers
+        self.observers = observers
         for name in _NOTIFICATIONS:
             setattr(self, name, _passing_on(self, name, [o for o in observers if _hears(o, name)]))
 
     def __len__(self) -> int:
-        return len(self._observers)
+        return len(self.observers)
 
     def __contains__(self, observer: object) -> bool:
-        return any(mine is observer for mine in self._observers)
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """Who listens."""
-        return self._observers
+        return any(mine is observer for mine in self.observers)
 
     def attach(self, observer: Observer) -> None:
         """Let `observer` listen from now on; attaching it twice is the same as once."""
         if observer not in self:
-            self._let_listen((*self._observers, observer))
+            self._let_listen((*self.observers, observer))
 
     def detach(self, observer: Observer) -> None:
         """Let `observer` no longer listen; one that doesn't listen is ignored."""
-        self._let_listen(tuple(mine for mine in self._observers if mine is not observer))
+        self._let_listen(tuple(mine for mine in self.observers if mine is not observer))
 
     def _drop(self, observer: Observer) -> None:
         _log.exception("observer %r raised and no longer listens", observer)
