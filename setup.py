@@ -66,8 +66,7 @@ HOT = {
         "kernels": "arguments launching plans",
         "observe": "durations",
         "placement": "model plans",
-        "tasks": "bodies checks functions host_task late_arrays placing pure_calls repeats running task "
-        "views",
+        "tasks": "bodies checks functions host_task late_arrays placing pure_calls repeats running task views",
     }.items()
     for name in names.split()
 }

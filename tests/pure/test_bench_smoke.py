@@ -345,11 +345,11 @@ def test_task_bench_is_measured(task_bench, tmp_path):
     curves = json.loads(out.read_text())["curves"]
     assert [curve["runner"] for curve in curves] == ["stf, streamed", "concurrent.futures"]
     assert all(point["granularity_us"] > 0 < point["efficiency"] for curve in curves for point in curve["points"])
-    again, lanes = task_bench("run").read_json(out)
-    assert lanes >= 1 and [curve.metg_us for curve in again] == [curve["metg_us"] for curve in curves]
+    again, cores = task_bench("run").read_json(out)
+    assert cores >= 1 and [curve.metg_us for curve in again] == [curve["metg_us"] for curve in curves]
     pytest.importorskip("matplotlib")
     curve_of, point_of = task_bench("metg").Curve, task_bench("metg").Point
-    points = [point_of(i, 2, 8, us, part, 1.0) for i, (us, part) in enumerate(((4.0, 0.25), (16.0, 0.75)))]
+    points = [point_of(i, 2, 8, 0.1, us, part, 1.0) for i, (us, part) in enumerate(((4.0, 0.25), (16.0, 0.75)))]
     curves = [curve_of("fft", name, kind, points) for name, kind in (("one", "stf"), ("other", "peer"))]
     assert curves[0].metg_us == pytest.approx(8.0)
     task_bench("chart").draw(curves, 2, picture)

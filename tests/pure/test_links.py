@@ -57,8 +57,8 @@ def test_emulated_devices_and_the_host_are_equally_near() -> None:
     driver.close()
 
 
-def test_places_say_their_kind_and_their_machine() -> None:
+def test_places_say_their_kind() -> None:
     with stf.context(devices="cpu:2") as ctx:
         x = ctx.logical_data(np.zeros(3))
         ctx.fill(x, 1.0)
-        assert [(place.kind, place.rank) for place in ctx.engine.places] == [("host", 0), ("cpu", 0), ("cpu", 0)]
+        assert [place.kind for place in ctx.engine.places] == ["host", "cpu", "cpu"]

@@ -24,7 +24,7 @@ def _decorator(*args: Any) -> Any:
 
 
 cclass = final = no_gc = _same  # used as @name
-binding = freelist = nonecheck = _decorator  # used as @name(...)
+annotation_typing = binding = freelist = nonecheck = _decorator  # used as @name(...)
 
 # Types
 int = long = ulong = longlong = ulonglong = Py_ssize_t = builtins.int

@@ -91,7 +91,7 @@ class GatheringScope(Gathering):
                 break
             self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
         self._let_launch()
-        if self.is_full() and self.has(engine.scope) and engine.last_open is None:
+        if self.is_full() and self.has(engine.scope) and not engine.opened():
             self.flush()
             self._let_launch()
         own = self.implicit and (task.kind == "graph" or engine.places[task.where].is_callers_stream)

@@ -20,7 +20,7 @@ __all__ = ["Explanation"]
 PATIENCE_S = 2.0  # for elements that run uncompiled
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Explanation:
     """Finds the index that is out of bounds.
 

@@ -282,7 +282,7 @@ class HostileDriver(WrappingDriver):
             time.sleep(self.random.random() * DELAY_S)
 
 
-@dataclass
+@dataclass(eq=False)
 class FreedBlock:
     """Memory that was freed; called, when its stream gets there, it fills it with the pattern."""
 
