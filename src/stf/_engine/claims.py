@@ -92,8 +92,11 @@ def inside(engine: EngineState, thread, waits_for_one=False):
     A callback may wait for one task, or one data: what they wait for does not wait for the callback.
     """
     if engine.last_open is not None:
-        with engine.gate:
+        engine.gate.enter()
+        try:
             reap(engine)
+        finally:
+            engine.gate.leave()
     body = host_waits.RUNNING.get(thread)
     if (body is not None and body.engine is engine) or runs_inline(engine, thread):
         if not isinstance(body, host_waits.Callback):

@@ -203,9 +203,12 @@ class Engine(EngineState):
         if thread in host_waits.RUNNING or (self.window is not None and self.window.is_submitted_by(thread)):
             return 0
         tails = EventSet()
-        with self.gate:  # a body may be in the middle of a submission
+        self.gate.enter()  # a body may be in the middle of a submission
+        try:
             self.root.flush()
             self.root.tails(tails)
+        finally:
+            self.gate.leave()
         host_waits.settles(self.root, self.backlog if self.max_pending > 1 else tails)
         self.backlog = tails
         self.since_look = 1  # the one that is about to begin
@@ -592,8 +595,11 @@ class Engine(EngineState):
 
     def withdraw(self, task: TaskCore):
         """Take back an open task whose body never ran: nothing has changed. Return the event of what it waited for."""
-        with self.gate:
+        self.gate.enter()
+        try:
             return self.cancel(task)
+        finally:
+            self.gate.leave()
 
     def finish(self, task, event):
         """Make `event` the last write, or one of the reads, of every access; give the claims back.

@@ -64,8 +64,11 @@ def open_slot(engine: Engine, place, events: EventSet):
 
     Bodies on the host have run.
     """
-    with engine.gate:
+    engine.gate.enter()
+    try:
         slot = engine.root.begin(place, events, COMPUTE)
+    finally:
+        engine.gate.leave()
     try:
         host_waits.enter_slot(engine.root, slot)
     except BaseException:

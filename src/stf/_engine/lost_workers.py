@@ -13,19 +13,25 @@ from stf._engine.versions import is_open
 
 def lose(engine: EngineState, place, error):
     """Know that a place has lost its memory."""
-    with engine.gate:
+    engine.gate.enter()
+    try:
         engine.place(place).is_lost = True
         forget_replicas(engine, place, error)
+    finally:
+        engine.gate.leave()
 
 
 def regain(engine: EngineState, place, action):
     """Do ``action()`` while no task is open at a place, whose memory has nothing of before; return what it returns."""
-    with engine.gate:
+    engine.gate.enter()
+    try:
         if any([task.where == place for task in engine.opened()]):
             return False
         forget_replicas(engine, place, None)
         engine.place(place).is_lost = not action()
         return not engine.place(place).is_lost
+    finally:
+        engine.gate.leave()
 
 
 def forget_replicas(engine: EngineState, place, error):

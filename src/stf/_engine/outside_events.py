@@ -67,7 +67,8 @@ def open_event(engine: Engine, task: TaskCore, written):
 
 def complete(engine: Engine, task: TaskCore, failure):
     """End an event, with a `failure` or well; False if it has ended before."""
-    with engine.gate:
+    engine.gate.enter()
+    try:
         if not task.outcome.pending:
             return False
         engine.outside.pop(task.event, None)
@@ -80,6 +81,8 @@ def complete(engine: Engine, task: TaskCore, failure):
                 failure.tell(engine.observer, task.id, False)
         if engine.closed is None:
             engine.root.complete_event(task.event)
+    finally:
+        engine.gate.leave()
     return True
 
 

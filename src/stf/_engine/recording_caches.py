@@ -22,8 +22,11 @@ def add(engine: EngineState, cache, recording):
 
 def known(engine: EngineState):
     """Return the caches that live."""
-    with engine.gate:
+    engine.gate.enter()
+    try:
         return list(engine.caches)
+    finally:
+        engine.gate.leave()
 
 
 def end(engine: EngineState):

@@ -178,14 +178,16 @@ def settle_beside(engine: EngineState, data: Data):
     """Retire one such data inside of a recording of this thread's, as no part of that."""
     if data.version.partials is not None or not host_waits.settles(engine.root, data.version.writers):
         return
-    with engine.gate:
-        scope = engine.coherency.enter(engine.root_scope)
-        try:
-            if data in engine.deferred and not data.version.may_fail():
-                retire(engine, data)
-                engine.deferred.remove(data)
-        finally:
-            engine.coherency.enter(scope)
+    coherency = engine.coherency
+    engine.gate.enter()
+    scope = coherency.enter(engine.root_scope)
+    try:
+        if data in engine.deferred and not data.version.may_fail():
+            retire(engine, data)
+            engine.deferred.remove(data)
+    finally:
+        coherency.enter(scope)
+        engine.gate.leave()
 
 
 def settle_ready(engine: EngineState):
