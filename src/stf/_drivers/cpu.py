@@ -51,9 +51,12 @@ class CpuDriver(QueueDriver):
         self.copy_watcher = watcher
 
     def statistics(self):
-        with self.gate:
+        self.gate.enter()
+        try:
             spare = len(self.spare)
             return len(self.streams) - spare, spare, self.workers, self.live_allocations, list(self.used)
+        finally:
+            self.gate.leave()
 
     # -- memory ------------------------------------------------------------------------------------------------
 

@@ -190,7 +190,8 @@ class QueueDriver(Driver):
     # -- streams and events ------------------------------------------------------------------------------------
 
     def stream_create(self, device, priority=0):
-        with self.gate:
+        self.gate.enter()
+        try:
             index = self.spare.pop() if self.spare else len(self.streams)
             if index == len(self.streams):
                 self.streams.append(None)
@@ -198,13 +199,18 @@ class QueueDriver(Driver):
             stream.priority = priority
             self.streams[index] = stream
             return index
+        finally:
+            self.gate.leave()
 
     def priorities(self, device):
         return 0, HIGHEST
 
     def stream_destroy(self, stream):
-        with self.gate:
+        self.gate.enter()
+        try:
             self.spare.append(stream)
+        finally:
+            self.gate.leave()
         return 0
 
     def stream_enter(self, stream):
@@ -253,7 +259,8 @@ class QueueDriver(Driver):
         found = set()
         reached = {}
         queue = [(self.streams[stream], sequence or (1 << 62))]
-        with self.gate:
+        self.gate.enter()
+        try:
             while queue:
                 item, wanted = queue.pop()
                 lane: Stream = item
@@ -267,6 +274,8 @@ class QueueDriver(Driver):
                     if op.kind == WAIT:
                         queue.append((op.other, op.sequence))
                     op = op.next
+        finally:
+            self.gate.leave()
         return found
 
     def lend(self, places):

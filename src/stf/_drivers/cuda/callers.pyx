@@ -108,9 +108,12 @@ cdef class CallersDriver(ReadbackDriver):
         return self.add_foreign(lane)
 
     cdef int add_foreign(self, DeviceStream lane) except -1:
-        with self.gate:
+        self.gate.enter()
+        try:
             lane.index = len(self.streams)
             self.streams.append(lane)
+        finally:
+            self.gate.leave()
         return lane.index
 
     cdef int take_back(self, int stream) except -1:
@@ -118,11 +121,14 @@ cdef class CallersDriver(ReadbackDriver):
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]
         if not lane.foreign:
             return ReadbackDriver.stream_destroy(self, stream)
-        with self.gate:
+        self.gate.enter()
+        try:
             self.live_events -= destroy_stream(lane)
             self.live_streams -= not lane.adopted
             self.streams[stream] = None
             self.spare.append(stream)
+        finally:
+            self.gate.leave()
         return 0
 
     # -- streams that go back while they work ------------------------------------------------------------------

@@ -96,7 +96,8 @@ cdef class CudaDriver(HardwareDriver):
         cdef DeviceStream stream
         cdef HostStream host
         cdef Device gpu = self.gpu(device) if device >= 0 else None
-        with self.gate:
+        self.gate.enter()
+        try:
             if device < 0:
                 index = self.spare.pop() if self.spare else len(self.streams)
                 if index == len(self.streams):
@@ -117,10 +118,13 @@ cdef class CudaDriver(HardwareDriver):
             self.streams.append(stream)
             self.live_streams += 1
             return stream.index
+        finally:
+            self.gate.leave()
 
     cpdef int stream_destroy(self, int stream) except -1:
         cdef DeviceStream lane
-        with self.gate:
+        self.gate.enter()
+        try:
             if (<Stream>self.streams[stream]).device < 0:
                 self.spare.append(stream)
                 return 0
@@ -130,6 +134,8 @@ cdef class CudaDriver(HardwareDriver):
             lane.uses += 1
             lane.keeps.clear()
             (<Device>self.devices[lane.device]).spare.append(stream)
+        finally:
+            self.gate.leave()
         return 0
 
     cpdef int stream_enter(self, int stream) except -1:
