@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import inspect
 import weakref
@@ -367,6 +368,29 @@ def test_types_of_numpys_are_arguments_like_others(ctx, pack):
     for kind in (np.float32, np.float32, np.float32, np.float64, np.float64, np.float64, np.float32):
         step(x, pack(kind))
     assert x.numpy().tolist() == [34.0] * 2 and len(seen) == 4
+
+
+@pytest.mark.parametrize("pack", [lambda kind: kind, lambda kind: [kind]])
+def test_members_of_enumerations_of_numbers_are_no_parameters(ctx, pack):
+    """Code asks whether a member is one of them, which a number in its place is not."""
+
+    class Kind(enum.IntEnum):
+        A = 1
+        B = 2
+        C = 3
+        D = 4
+
+    x = ctx.logical_data(np.zeros(2))
+
+    @stf.replay
+    def step(x, given):
+        kind = given[0] if isinstance(given, list) else given
+        amount = 1.0 if kind is not Kind.A else 100.0
+        ctx.task(x.rw())(lambda a: a + amount)
+
+    for kind in (Kind.B, Kind.C, Kind.D, Kind.B, Kind.A, Kind.C, Kind.A, Kind.D):
+        step(x, pack(kind))
+    assert x.numpy().tolist() == [206.0] * 2
 
 
 def test_nothing_in_the_place_of_what_was_dropped(ctx, lX):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import enum
 import numbers
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -128,8 +129,8 @@ def in_short(key: tuple[Any, Any]) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether it is a number, and no truth value."""
-    return not isinstance(value, (Param, bool, np.bool_)) and isinstance(value, (numbers.Number, np.number))
+    """Return whether it is a number, and no truth value, nor a member of an enumeration, which is only itself."""
+    return not isinstance(value, (Param, bool, np.bool_, enum.Enum)) and isinstance(value, (numbers.Number, np.number))
 
 
 def key_of(value: Any, around: tuple[int, ...] = ()) -> tuple[Any, Any]:
