@@ -259,7 +259,7 @@ def test_other_versions(ctx, path):
                 two.writestr(name, json.dumps(json.loads(blob) | fields) if name == "capsule.json" else blob)
         return other
 
-    with pytest.raises(ValueError, match=r"was written by stf 0.1, in format 0, and this is stf .* reads format 1"):
+    with pytest.raises(ValueError, match=r"was written by stf 0.1, in format 0, and this is stf .* reads format 2"):
         rerun(changed(format=0, stf="0.1"), "cpu")
     with pytest.raises(ValueError, match=r"was written with Python 2.7, whose code Python 3\.\d+ cannot read"):
         rerun(changed(python="2.7"), "cpu")

@@ -177,11 +177,14 @@ with stf.context(devices="cpu") as ctx:
     ctx.wiat(x)  # error
     ctx.logical_data(x=1)  # error
     ctx.host_launch(x.read())(lambda v: None)
+    ctx.host_launch(x.read(), name=3)(lambda v: None)  # error
+    ctx.check_errors(1, 2)  # error
     with ctx.task(x.rw(), name="block") as t:
         t.arrays()
         t.numpy()[0].sum()
         t.arays()  # error
     g = ctx.task_graph()
+    g.launch(5)  # error
     with g:
         axpy(1.0, x, y)
     g.launch()

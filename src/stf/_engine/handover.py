@@ -17,9 +17,12 @@ def hand_over(engine: Engine, place, pointer):
     """Write everything home and free it, for a context that ends; then let a caller's stream come after that."""
     owners = ends.complete(engine, retire_everything)
     tails = EventSet()  # of all devices, and of nodes of a graph that the host is called by
-    with engine.gate:
+    engine.gate.enter()
+    try:
         for device in range(0 if engine.root.captured else 1, len(engine.places)):
             engine.root.tails_at(device, tails)
+    finally:
+        engine.gate.leave()
     signal_stream(engine, place, tails, pointer, owners)
 
 
@@ -79,8 +82,11 @@ def open_slot(engine: Engine, place, events: EventSet):
 
 def close_slot(engine: Engine, slot):
     """End a slot; return its event."""
-    with engine.gate:
+    engine.gate.enter()
+    try:
         return engine.root.end(slot)
+    finally:
+        engine.gate.leave()
 
 
 def come_after(engine: Engine, place, pointer):
@@ -153,7 +159,8 @@ def keep_frozen(engine: Engine, data: Data):
 
 def number_loan(engine: Engine, data: Data, mode, begun):
     """Return the number of a loan, or of the end of the one that `begun` is of; and of what it comes after."""
-    with engine.gate:
+    engine.gate.enter()
+    try:
         version = data.version
         number: cython.longlong = engine.coherency.number_operation()
         events = EventSet()
@@ -164,3 +171,5 @@ def number_loan(engine: Engine, data: Data, mode, begun):
             events.add_number(-begun)
             (version.writers if mode & WRITE else version.readers).add_number(-number)
         return number, tuple(events.numbers or ())
+    finally:
+        engine.gate.leave()

@@ -54,8 +54,11 @@ def spoil(engine: EngineState, task: TaskCore, failure):
     """Poison what a task was to write that never began, and never will."""
     task.outcome = Outcome(False, failure)
     task.outcome.skipped = engine.scope.records
-    with engine.gate:
+    engine.gate.enter()
+    try:
         poison(engine, task, task.accesses)
+    finally:
+        engine.gate.leave()
 
 
 def poison(engine: EngineState, task: TaskCore, accesses):
@@ -123,7 +126,8 @@ def skip(engine: EngineState, task: TaskCore, error):
     if engine.blocking or outcome is None or not outcome.skipped:
         raise error
     failure = outcome.failure
-    with engine.gate:
+    engine.gate.enter()
+    try:
         skipped = f"task {task.label()} ({task.call_site})"
         if not failure.was_delivered:
             tell_again(engine, failure, failure.skipped)
@@ -133,6 +137,8 @@ def skip(engine: EngineState, task: TaskCore, error):
             tell_again(engine, failure, skipped)
         else:
             engine.scope.skips.append((failure, skipped))
+    finally:
+        engine.gate.leave()
     return 0
 
 

@@ -317,6 +317,7 @@ def split(engine: EngineState, data: Data):
 
 def join_deferred(engine: EngineState, parent: Data):
     """Retire the released tiles of `parent`, and tiles of those; pause while the outcome of some is open."""
+    settle_ready(engine)  # what is dropped by now is among the deferred then
     settle(engine, deferred_within(engine, parent))
     if any([tiles.is_within(tile, parent) for tile in engine.dropped_tiles.values()]):
         raise Pause(EventSet())

@@ -1,3 +1,4 @@
+# cython: binding=True
 """Launches of what was recorded, as tasks of their own: what of graphs and their replay every call goes through."""
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ class GraphCore:
         self._derived = []  # what else is computed from parameters
         self._handed_out = None
 
-    @cython.binding(True)
     def launch(self, data: Mapping[LogicalData, LogicalData] | None = None, /, **values: Any) -> Task:
         """Run the graph once, after and before all other tasks that use its data.
 

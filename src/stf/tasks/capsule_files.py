@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Content", "read", "save"]
 
-FORMAT = 1
+FORMAT = 2
 PYTHON = sysconfig.get_python_version()
 OURS = ("stf", "cloudpickle")  # found by name, wherever they are installed
 MISSING: Any = object()

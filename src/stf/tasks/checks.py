@@ -1,3 +1,4 @@
+# cython: binding=True
 """What a call of a context checks first: whose data it got, and whether it may be called here and now. Compiled.
 
 A `context` is what has its engine: the context, or one of its tasks.
@@ -75,7 +76,6 @@ def must_be_outside(context, what, launch=True, waits_for_one=False):
     return 0
 
 
-@cython.binding(True)
 def check_errors(context: Any) -> None:
     """Raise what failed since it was last asked: one error, or an ExceptionGroup; DriverError if a device is lost.
 

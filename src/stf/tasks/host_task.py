@@ -1,3 +1,4 @@
+# cython: annotation_typing=False, binding=True
 """Builders of tasks on the host, as `Context.host_launch` returns them."""
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from stf.tasks.after import accesses_after
 from stf.values.params import Param
 
 
-@cython.binding(True)
-@cython.annotation_typing(False)
 def host_launch(
     context: Any,
     *args: Any,

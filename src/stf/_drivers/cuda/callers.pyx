@@ -16,7 +16,7 @@ from cuda.bindings cimport cydriver as cu
 from stf._drivers.base cimport MANAGED, STAGED_HERE, extent
 from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
 from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
-from stf._drivers.cuda.devices cimport Relaxed, check, give_back, is_capturing, pop, push, refuse_capture, relax
+from stf._drivers.cuda.devices cimport check, give_back, is_capturing, pop, push, refuse_capture, relax
 from stf._drivers.cuda.devices cimport report_loss
 from stf._drivers.cuda.stages cimport STAGE_BYTES, Stage, StageHold, Store, copy_in, copy_out
 from stf._drivers.cuda.gil cimport call, host_nodes
@@ -81,8 +81,11 @@ cdef class CallersDriver(ReadbackDriver):
         self.lingering, self.ends, self.captured, self.graph_keeps, self.stages = [], [], [], [], []
         self.late, self.unclaimed = set(), {}
         check(cu.cuInit(0), "cuInit", "this machine")
-        with Relaxed():
+        mode = relax()
+        try:
             ReadbackDriver.__init__(self, ordinals, workers, capacity, submit_thread, host_pool)
+        finally:
+            give_back(mode)
 
     # -- streams and contexts of the caller's ----------------------------------------------------------------------
 
@@ -251,13 +254,16 @@ cdef class CallersDriver(ReadbackDriver):
         if self.closed:
             return 0
         self.flush()
-        with Relaxed():
+        mode = relax()
+        try:
             self.sweep_lingering()
             self.sweep_captured()
             forget_gone()
             forget_in(self.graph_keeps)
             if not self.lingering:
                 self.pins.forget_orphans()
+        finally:
+            give_back(mode)
         return 0
 
     cdef int sweep_lingering(self) except -1:
@@ -308,8 +314,11 @@ cdef class CallersDriver(ReadbackDriver):
 
     def resume(self):
         self.store.made = self.store.updated = 0
-        with Relaxed():
+        mode = relax()
+        try:
             return ReadbackDriver.resume(self)
+        finally:
+            give_back(mode)
 
     cpdef int close(self) except -1:
         if not self.closed:
@@ -323,6 +332,7 @@ cdef class CallersDriver(ReadbackDriver):
             self.store.close()  # and what its executables needed
             self.sweep()
             unfinished.extend(self.graph_keeps)
+            forget_in(unfinished)  # of graphs that went since `sweep`
             self.stages += [item for item in unfinished if isinstance(item, Stage)]
             unfinished[:] = [item for item in unfinished if not isinstance(item, Stage)]
             before = push(self.home_device.context)
@@ -508,8 +518,11 @@ cdef class CallersDriver(ReadbackDriver):
         return self.note(code, "cuGraphRetainUserObject", lane.device)
 
     cpdef int pin(self, int64_t address, int64_t nbytes, object owner, bint lasting=False) except -1:
-        with Relaxed():
+        mode = relax()
+        try:
             return ReadbackDriver.pin(self, address, nbytes, owner, lasting)
+        finally:
+            give_back(mode)
 
     cpdef int may_use(self, int device, int other, int64_t address, int64_t nbytes, object owner) except -1:
         if other >= 0:
@@ -518,8 +531,11 @@ cdef class CallersDriver(ReadbackDriver):
             return 1
         if self.lost is not None:
             return 0
-        with Relaxed():
+        mode = relax()
+        try:
             return 2 * self.pins.hold(address, nbytes, owner, 1, True)
+        finally:
+            give_back(mode)
 
     cpdef int64_t alloc(self, int device, int64_t nbytes, int stream) except -1:
         cdef Stream lane = <Stream>self.streams[stream]

@@ -8,8 +8,8 @@ calls about the host's memory need. A process that works on one of eight devices
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED
-from stf._drivers.cuda.devices cimport Device, Relaxed, allow, check, close_device, error_of, is_sticky
-from stf._drivers.cuda.devices cimport link_between, open_device, open_host_pool, open_peer, report_loss
+from stf._drivers.cuda.devices cimport Device, allow, check, close_device, error_of, give_back, is_sticky
+from stf._drivers.cuda.devices cimport link_between, open_device, open_host_pool, open_peer, relax, report_loss
 from stf._drivers.cuda.gil cimport call, host_nodes
 from stf._drivers.queues cimport QueueDriver
 
@@ -55,7 +55,8 @@ cdef class HardwareDriver(QueueDriver):
                 return 0  # by another thread meanwhile
             if self.lost is not None:
                 raise self.lost.again()
-            with Relaxed():  # a capture on this thread takes no harm
+            mode = relax()  # a capture on this thread takes no harm
+            try:
                 open_device(gpu)
                 try:
                     for other in self.devices:
@@ -67,6 +68,8 @@ cdef class HardwareDriver(QueueDriver):
                 except BaseException:
                     close_device(gpu)
                     raise
+            finally:
+                give_back(mode)
             gpu.is_open = True
         return 0
 
