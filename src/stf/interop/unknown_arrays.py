@@ -78,7 +78,7 @@ class UnknownArray(NDArrayOperatorsMixin, Sized):
         return self._like(shape)
 
     __eq__, __ne__, __hash__ = object.__eq__, object.__ne__, object.__hash__
-    __rmatmul__ = __divmod__ = __rdivmod__ = None  # which say nothing of the shape, or return two
+    __rmatmul__ = __divmod__ = __rdivmod__ = None  # type: ignore[assignment]  # of no shape that is known, or of two
 
     def __matmul__(self, other: Any) -> UnknownArray:
         return self._like((*self.shape[:-1], *other.shape[1:]))
