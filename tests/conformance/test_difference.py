@@ -113,10 +113,15 @@ def test_tolerances():
     assert stf.diff(steps, A, B, 3, rtol=1e-9).task == "'bad'"
 
 
-def test_inputs_that_differ_from_the_start():
+@pytest.mark.parametrize("is_block", [False, True])
+def test_inputs_that_differ_from_the_start(is_block):
     def program(ctx):
         x = ctx.logical_data(np.arange(3.0) + len(ctx.devices), name="x")
-        shift(x, 1.0)
+        if not is_block:
+            shift(x, 1.0)
+            return
+        with ctx.task(x.rw(), name="shift") as t:
+            t.numpy()[0][...] += 1.0
 
     found = stf.diff(program, A, B)
     assert (found.kind, found.task, found.found) == ("input", "'shift'", ["x"])

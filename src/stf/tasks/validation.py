@@ -413,7 +413,7 @@ def watch(task: Any, is_recorded: bool) -> Any:
         checks.append(finite_for(task))
     if comparing.current and not is_recorded:
         arrays = [(name, mode, functools.partial(content_of, array)) for name, mode, array in arrays_in(task)]
-        checks.append(comparing.current[-1].check_for(task, arrays))
+        checks.append(begun(comparing.current[-1].check_for(task, arrays), task))
     if config.capsule is not None and not is_recorded:
         checks.append(capsules.kept_for(task, array_of, content_of))
     known = [check for check in checks if check is not None]
@@ -476,11 +476,15 @@ class Finite:
 
 
 def finite_for(task: Any) -> Finite:
-    """Return what looks at an open task; for a body that runs in place, it looks at once."""
-    made = Finite(task.label(), arrays_in(task, may_be_infinite))
-    if task.state_name() == "open" and not task.runs_later:
-        made.begin()
-    return made
+    """Return what looks at an open task."""
+    return begun(Finite(task.label(), arrays_in(task, may_be_infinite)), task)
+
+
+def begun(check: Any, task: Any) -> Any:
+    """Return a check of an open task, or None; for a body that runs in place, it looks at once at what is read."""
+    if check is not None and task.state_name() == "open" and not task.runs_later:
+        check.begin()
+    return check
 
 
 class FiniteInLaunches:
