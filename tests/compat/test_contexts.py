@@ -11,6 +11,7 @@ from helpers import ON_CUDA
 
 import stf
 import stf.compat.cuda_stf as cuda_stf
+from stf.places import places
 
 
 @pytest.mark.parametrize("use_graph", [False, True])
@@ -202,8 +203,10 @@ def test_a_borrowed_context_submits_and_does_not_end(work: Any) -> None:
             x += 1
         with pytest.raises(RuntimeError, match="cannot finalize borrowed context"):
             borrowed.finalize()
+        entered = list(places.contexts())
         with borrowed:
             pass
+        assert places.contexts() == entered
         assert borrowed.wait(lX).tolist() == [1, 1, 1]
         del borrowed
         gc.collect()

@@ -222,7 +222,8 @@ class ContextBase:
             raise RuntimeError("cannot finalize borrowed context; finalize the one that it was borrowed from")
 
     def __enter__(self) -> Any:
-        self._context.__enter__()
+        if not self._is_borrowed:  # whose owner has entered it, and leaves it
+            self._context.__enter__()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
