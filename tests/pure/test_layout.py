@@ -416,3 +416,27 @@ def test_the_table_of_faults_is_the_list_that_is_planted() -> None:
     for fault in planted["FAULTS"]:  # a renamed line is no fault
         assert (ROOT / fault.module).read_text(encoding="utf-8").count(fault.right) == 1, fault.name
         assert (ROOT.parents[1] / fault.tests).is_file(), fault.name
+
+
+BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.With, ast.Assert, ast.comprehension)
+
+
+def complexity(function: ast.FunctionDef) -> int:
+    """One more than its branches; each further operand of ``and`` and ``or`` is one, and each filter."""
+    inside = [node for statement in function.body for node in ast.walk(statement)]
+    operands = sum(len(node.values) - 1 for node in inside if isinstance(node, ast.BoolOp))
+    filters = sum(len(node.ifs) for node in inside if isinstance(node, ast.comprehension))
+    return 1 + sum(isinstance(node, BRANCHES) for node in inside) + operands + filters
+
+
+def test_no_function_has_a_complexity_above_25() -> None:
+    functions = [
+        (complexity(node), path.name, node.name)
+        for path in SOURCES
+        if path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    assert len(functions) > 3000 and [found for found in functions if found[0] > 25] == []
+    program = "def f(x):\n    return [y for y in x if y and y > 1] if x else None"
+    assert complexity(ast.parse(program).body[0]) == 5

@@ -30,6 +30,7 @@ cdef class Engine(EngineState):
     cpdef int hold_back_if_due(self, bint ahead=*) except -1
     cdef Version admit(self, TaskCore task)
     cdef Version claim(self, TaskCore task, Access use)
+    cdef int look_at_content(self, TaskCore task, Access use, Version version) except -1
     cdef int unclaim(self, TaskCore task, int count) except -1
     cdef bint collect(self, TaskCore task) except -1
     cdef int provide_all(self, TaskCore task) except -1

@@ -423,10 +423,7 @@ class Engine(EngineState):
         elif self.scope.records and version.partials is None and initial_content.adds_in_place(self, task, use):
             return self.claim(task, initial_content.in_place(task, use))
         if mode & READ:
-            if version.valid == 0 and not data.token:
-                initial_content.must_have_content(self, task, use)
-            if version.outcome is not None and not task.is_single_launch:
-                outcomes.inherit(task, version)
+            self.look_at_content(task, use, version)
         if mode & WRITE:
             version.claims = -1
         elif mode & READ:
@@ -434,6 +431,14 @@ class Engine(EngineState):
         else:
             version.accumulators += 1
         return None
+
+    def look_at_content(self, task, use, version):
+        """Raise for what a task is about to read and nobody has written; it fails with who writes it."""
+        if version.valid == 0 and not use.core.token:
+            initial_content.must_have_content(self, task, use)
+        if version.outcome is not None and not task.is_single_launch:
+            outcomes.inherit(task, version)
+        return 0
 
     def unclaim(self, task, count):
         """Give back the claims of the first `count` accesses."""

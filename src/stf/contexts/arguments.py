@@ -40,7 +40,10 @@ def check_resources(resources: Any) -> None:
 
 
 def pending_limit(max_pending: Any) -> int:
-    """Return how many bodies may be in flight."""
+    """Return how many bodies may be in flight; by default what the setting says."""
+    max_pending = config.max_pending if max_pending is None else max_pending
+    if max_pending is None:
+        return MAX_PENDING
     hint = f"leave it out for {MAX_PENDING:,}"
     if not is_integer(max_pending):
         raise TypeError(f"max_pending is a positive number of tasks, got {max_pending!r}; {hint}")
@@ -60,6 +63,8 @@ def worker_count(workers: Any) -> int:
 
 def wants_finite(nan: Any, use_graph: Any, spec: DeviceSpec) -> bool:
     """Return whether a context is asked to look for values that are not finite, by `nan` or by ``STF_NAN``."""
+    if nan is None and not config.nan:
+        return False
     if nan is not None and nan != "error":
         raise ValueError(f"nan is 'error' or None, got {nan!r}")
     if nan is not None and use_graph:

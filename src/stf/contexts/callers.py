@@ -86,8 +86,8 @@ def filler_of(graph: Any, devices: Any, resources: Any) -> tuple[Caller, DeviceS
     return caller._replace(filling=filling), spec
 
 
-def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None, DeviceSpec]:
-    """Return who ``stream=`` is, and the devices of a context on it: its own, if none are asked for.
+def caller_of(stream: Any, devices: Any, resources: Any, graph: Any = None) -> tuple[Caller | None, DeviceSpec]:
+    """Return who ``stream=`` or ``graph=`` is, and the devices of a context on it: its own, if none are asked for.
 
     Raises
     ------
@@ -96,6 +96,8 @@ def caller_of(stream: Any, devices: Any, resources: Any) -> tuple[Caller | None,
     CaptureError
         The stream is being captured, and `resources` are given; or it is the stream of a task that is being recorded.
     """
+    if graph is not None:
+        return filler_of(graph, devices, resources)
     if stream is None:
         return None, configured_devices(devices)
     pointer = pointer_of(stream)

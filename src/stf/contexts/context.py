@@ -172,35 +172,28 @@ def context(
         caller, (spec, resources) = None, rehearsal.options(stream, graph, workers)
         observe = observe or rehearsal.observe
     else:
-        if graph is None:
-            caller, spec = callers.caller_of(stream, devices, resources)
-        else:
-            caller, spec = callers.filler_of(graph, devices, resources)
+        caller, spec = callers.caller_of(stream, devices, resources, graph)
         if workers is not None:
             spec = with_workers(spec, arguments.worker_count(workers))
     limit = memory_limit if memory_limit is not None else config.memory_limit
-    bound = max_pending if max_pending is not None else config.max_pending
-    bound = arguments.MAX_PENDING if bound is None else arguments.pending_limit(bound)
-    wants_threads = submit_threads is not None or config.submit_threads
-    spreads = wants_threads and arguments.wants_submit_threads(submit_threads, spec, caller is not None)
+    bound = arguments.pending_limit(max_pending)
+    spreads = arguments.wants_submit_threads(submit_threads, spec, caller is not None)
     if plan is not None:
         arguments.check_plan(plan)
     label = None if name is None else name_of(name)
-    wants_finite = (nan is not None or config.nan) and arguments.wants_finite(nan, use_graph, spec)
+    wants_finite = arguments.wants_finite(nan, use_graph, spec)
     gathers = bool(use_graph) and graph is None
     replays = arguments.wants_replay(replay, placement)
     placed = () if place is None and placement is None else arguments.how_placed(place, placement)
     made = Context(spec, resources, arrays, limit, bound, observe, label, None, caller, gathers, *placed)
     if plan is not None and not (rehearsal is not None and rehearsal.notes_uses):
         made.engine.next_uses = NextUses(made.engine, plan.uses())
-    if spreads:
-        made.engine.port.spreads = True
+    made.engine.port.spreads = spreads
     if replays:
         from stf.graphs import repeated_windows
 
         repeated_windows.start(made)
-    if wants_finite:
-        made.engine.wants_finite = True
+    made.engine.wants_finite = wants_finite
     if wants_finite or config.capsule is not None or comparing.current:
         made.engine.watches = True
     if rehearsal is not None:

@@ -79,17 +79,7 @@ class GatheringScope(Gathering):
             return  # of a recording of this thread's, for which others may be waiting
         if task.kind == "wait" and not self.implicit:
             raise TaskStateError(f"wait inside {self.description}: {claims.NOTHING_RAN}")
-        for _ in range(TRIES):
-            if not self._drops_tiles() and not engine.dropped_tiles:
-                break
-            if self.has(engine.scope):
-                self.flush()
-            self._let_launch()
-            recordings.release_dropped(engine)  # they go, and what they were cut from can be used again
-            recording_caches.give_up_left(engine)
-            if not engine.dropped:
-                break
-            self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
+        self._let_tiles_go()
         self._let_launch()
         if self.is_full() and self.has(engine.scope) and not engine.opened():
             self.flush()
@@ -101,6 +91,21 @@ class GatheringScope(Gathering):
                 self._let_launch()  # another thread may have been first
         elif not self.is_over and not self.launcher and not any(d.parent is not None for d in engine.deferred):
             self._record()
+
+    def _let_tiles_go(self) -> None:
+        """Launch what was recorded before tiles that were dropped, so that they go."""
+        engine = self.engine
+        for _ in range(TRIES):
+            if not self._drops_tiles() and not engine.dropped_tiles:
+                break
+            if self.has(engine.scope):
+                self.flush()
+            self._let_launch()
+            recordings.release_dropped(engine)  # they go, and what they were cut from can be used again
+            recording_caches.give_up_left(engine)
+            if not engine.dropped:
+                break
+            self.dropped, self.last_dropped = 0, None  # another thread has begun to gather meanwhile
 
     def _drops_tiles(self) -> bool:
         """Return whether there are tiles among what the user dropped, or what waits for an outcome."""

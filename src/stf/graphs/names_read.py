@@ -70,7 +70,7 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
     stored: dict[tuple[str, str, tuple[str, ...]], int] = {}
     facts = facts_of(code)
     bound = [step.name for step in facts.steps if step.of == "local" and step.does == "store"]
-    own = {name for name in bound if name not in facts.parameters and bound.count(name) == 1}
+    own = bound_once(bound, facts.parameters)
     aliases: dict[str, Read] = {}
     followed: set[Step] = set()  # attributes of variables
     module = NOTHING  # that was imported last
@@ -79,8 +79,7 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
             found.setdefault(Read("any", "", (step.of,)), i)  # a method that it calls
         elif step.does == "import":
             module = step if step.of == "module" else module
-            alias = imported(step, module)
-            if alias is not None and step.user.does == "store" and step.user.name in own:
+            if (alias := imported(step, module)) is not None and step.user.does == "store" and step.user.name in own:
                 aliases[step.user.name] = alias
         elif step.is_load("attribute") and step not in followed:
             found.setdefault(Read("any", "", tuple([each.name for each in chain_from(step)])), i)
@@ -99,6 +98,11 @@ def reads_of(code: types.CodeType) -> tuple[Read, ...]:
     for read in reads_inside(code, facts.parameters, aliases):
         found.setdefault(read, len(facts.steps))
     return tuple([read for read, i in found.items() if stored.get(read[:3], i) >= i])
+
+
+def bound_once(bound: list[str], parameters: tuple[str, ...]) -> set[str]:
+    """Return the local variables that are given a value at one place alone, and are no parameters."""
+    return {name for name in bound if name not in parameters and bound.count(name) == 1}
 
 
 def reads_inside(code: types.CodeType, parameters: tuple[str, ...], aliases: dict[str, Read]) -> Iterator[Read]:

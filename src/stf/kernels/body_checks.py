@@ -104,21 +104,7 @@ def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], whe
             refuse_read_only(where, name, line)
         if name in written:
             refuse_whole(where, name, line)
-    around = arrays_around(body)
-    for use, name, line in uses_of(code):
-        if use == "compute":
-            if name in written:
-                raise TypeError(
-                    f"{where} computes with all of '{name}' in line {line}, while other elements change it; name an "
-                    f"element, `{name}[i]`"
-                )
-        elif name in arrays - written:
-            refuse_read_only(where, name, line)
-        elif name in around:
-            raise TypeError(
-                f"{where} writes in line {line} to '{name}', an array around it, of which kernels get a copy; register "
-                "it with ctx.logical_data and pass an access"
-            )
+    refuse_uses(body, arrays - written, written, where)
     for name, line, is_whole in () if is_one else changed_for_all(code):
         if name not in written or given[name] is None:
             continue
@@ -129,6 +115,25 @@ def must_store(body: types.FunctionType, first: int, items: tuple[Any, ...], whe
             )
         if given[name].data.core.layout.shape:
             refuse_whole(where, name, line)
+
+
+def refuse_uses(body: types.FunctionType, read: set[str], written: set[str], where: str) -> None:
+    """Raise TypeError for a body that computes with all of an array that it writes, or writes one that it does not."""
+    around = arrays_around(body)
+    for use, name, line in uses_of(body.__code__):
+        if use == "compute":
+            if name in written:
+                raise TypeError(
+                    f"{where} computes with all of '{name}' in line {line}, while other elements change it; name an "
+                    f"element, `{name}[i]`"
+                )
+        elif name in read:
+            refuse_read_only(where, name, line)
+        elif name in around:
+            raise TypeError(
+                f"{where} writes in line {line} to '{name}', an array around it, of which kernels get a copy; register "
+                "it with ctx.logical_data and pass an access"
+            )
 
 
 def dropped_from(code: types.CodeType, arrays: set[str]) -> Iterator[tuple[str, int]]:
@@ -223,10 +228,7 @@ def must_draw_once(body: types.FunctionType, generators: tuple[str, ...], where:
     steps = facts_of(body.__code__).steps
     back = [(step.name, step.offset) for step in steps if step.does == "jump" and isinstance(step.name, int)]
     names = generators_by_name(steps, generators)
-    methods: dict[str, set[tuple[str, str]]] = {}  # ``u = g.uniform``
-    for step in steps:
-        if step.does == "store" and step.of in ("local", "cell"):
-            methods.setdefault(step.name, set()).update(*(draws_of(leaf, names, methods) for leaf in leaves_of(step)))
+    methods = methods_by_name(steps, names)
     seen: set[tuple[str, str]] = set()
     for code in codes_in(body.__code__):
         is_inner = code is not body.__code__  # a function in the body, which may be called several times
@@ -267,6 +269,15 @@ def generators_by_name(steps: Sequence[Step], generators: tuple[str, ...]) -> di
                 if leaf.is_load("local", "cell") and leaf.name in names:
                     names[step.name] = names.get(step.name, set()) | names[leaf.name]
     return names
+
+
+def methods_by_name(steps: Sequence[Step], names: dict[str, set[str]]) -> dict[str, set[tuple[str, str]]]:
+    """Return the methods of generators that each variable of a body may be, as after ``u = g.uniform``."""
+    methods: dict[str, set[tuple[str, str]]] = {}
+    for step in steps:
+        if step.does == "store" and step.of in ("local", "cell"):
+            methods.setdefault(step.name, set()).update(*(draws_of(leaf, names, methods) for leaf in leaves_of(step)))
+    return methods
 
 
 def draws_of(

@@ -208,13 +208,20 @@ def mapping_of(
         )
     threads = sizes[-1] if together else threads_for(grouped)
     kinds = [("device" if i == of_device else wait_of(sizes[i], threads)) if i in barriers else "" for i in levels]
+    shared, others = memory_of(hierarchy, sizes, threads, of_device)
+    return Mapping(threads, sizes, tuple(kinds), shared, others)
+
+
+def memory_of(
+    hierarchy: Hierarchy, sizes: tuple[int, ...], threads: int, of_device: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how many words each level has in shared memory of blocks of so many threads, and how many elsewhere."""
+    levels = range(hierarchy.depth)
     words = [-(-level.nbytes // (2 * WORD)) * 2 for level in hierarchy.levels]
     shared = [words[i] if i != of_device and sizes[i] <= threads and threads % sizes[i] == 0 else 0 for i in levels]
     if sum(words[i] * (threads // sizes[i]) for i in levels if shared[i]) * WORD > SHARED_BYTES:
         shared = [0] * len(words)
-    return Mapping(
-        threads, sizes, tuple(kinds), tuple(shared), tuple(0 if s else w for s, w in zip(shared, words, strict=True))
-    )
+    return tuple(shared), tuple(0 if s else w for s, w in zip(shared, words, strict=True))
 
 
 def must_be_blocks(hierarchy: Hierarchy, sizes: tuple[int, ...], where: str) -> None:

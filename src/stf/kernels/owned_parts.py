@@ -88,7 +88,7 @@ def loops_beyond_parts(builder: Any, body: FunctionType) -> list[tuple[Any, Inde
 
     The body writes its own element alone, and reads what it likes.
     """
-    space, grid, task, items = builder.over, builder.grid, builder.task, builder.arguments
+    space, task, items = builder.over, builder.task, builder.arguments
     if not isinstance(space, IndexSpace) or space.coordinates is not None or task.engine.watches:
         return None
     uses = uses_in(body, space.ndim, items)
@@ -100,11 +100,16 @@ def loops_beyond_parts(builder: Any, body: FunctionType) -> list[tuple[Any, Inde
     if boxes is None or not all(isinstance(own, range) and own.step == 1 for region in regions for own in region):
         return None
     near = halos_of(builder, uses, written[0].data)
-    if near is None:
-        return None
-    found = []
+    return None if near is None else loops_near(builder, boxes, near)
+
+
+def loops_near(
+    builder: Any, boxes: list[tuple[Any, Any, Any]], near: list[tuple[int, ...] | None]
+) -> list[tuple[Any, IndexSpace, list[Any]]] | None:
+    """Return what each place runs over, with halos of its arguments; None if a place does not see what it reads."""
+    space, found = builder.over, []
     for place, part, mine in boxes:
-        arrays = [seen_by(item, part, halo, grid) for item, halo in zip(items, near, strict=True)]
+        arrays = [seen_by(item, part, halo, builder.grid) for item, halo in zip(builder.arguments, near, strict=True)]
         if any(array is None for array in arrays):
             return None
         known = [array for array in arrays if array is not None]
@@ -242,36 +247,39 @@ def uses_own_elements(body: FunctionType, ndim: int, arguments: tuple[Any, ...])
     indices, names = found
     items = {name: item for name, item in zip(names, arguments, strict=True) if name is not None}
     arrays = {name for name, item in items.items() if is_partitioned(item)}
-    watched, own = {*indices, *arrays}, (0,) * ndim
+    watched = {*indices, *arrays}
     if watched & {*body.__code__.co_cellvars} or any(isinstance(item, Reduction) for item in items.values()):
         return False
-
-    def is_watched(step: Step) -> bool:
-        """Return whether a value is one of these variables, or a tuple of indices."""
-        if step.is_load("local"):
-            return step.name in watched
-        return step.does == "build" and any(is_watched(part.original) for part in step.parts)
-
-    def is_own(step: Step, position: int) -> bool:
-        """Return whether a step takes a watched value for an own element: ``x[i]``, or the tuple in ``x[i, j]``."""
-        if step.does == "build":
-            return offset_in(step, indices) == own
-        if step.of != "item" or step.does not in ("load", "store") or position < len(step.parts) - 2:
-            return False
-        container = step.parts[-2].original
-        return container.is_load("local") and container.name in arrays and offset_in(step.parts[-1], indices) == own
 
     steps, allowed = facts_of(body.__code__).steps, set()
     for step in steps:
         if step.does in ("store", "delete") and step.of == "local" and step.name in watched:
             return False
         for position, part in enumerate(step.parts):
-            if step.does == "copy" or not is_watched(part.original):
+            if step.does == "copy" or not is_one_of(watched, part.original):
                 continue
-            if not is_own(step, position):
+            if not takes_own(step, position, indices, arrays):
                 return False
             allowed.add(id(part.original))
     return all(id(step) in allowed for step in steps if step.is_load("local") and step.name in watched)
+
+
+def is_one_of(watched: set[str], step: Step) -> bool:
+    """Return whether a value is one of these variables, or a tuple of some."""
+    if step.is_load("local"):
+        return step.name in watched
+    return step.does == "build" and any(is_one_of(watched, part.original) for part in step.parts)
+
+
+def takes_own(step: Step, position: int, indices: tuple[str, ...], arrays: set[str]) -> bool:
+    """Return whether a step takes an index or array for an own element: ``x[i]``, or the tuple in ``x[i, j]``."""
+    own = (0,) * len(indices)
+    if step.does == "build":
+        return offset_in(step, indices) == own
+    if step.of != "item" or step.does not in ("load", "store") or position < len(step.parts) - 2:
+        return False
+    container = step.parts[-2].original
+    return container.is_load("local") and container.name in arrays and offset_in(step.parts[-1], indices) == own
 
 
 def uses_in(body: FunctionType, ndim: int, arguments: tuple[Any, ...]) -> list[Uses | None] | None:

@@ -105,6 +105,7 @@ cdef class TaskFunction:
     cdef Engine engine_of(self, object context, list values)
     cdef object without_data(self)
     cdef int submit(self, object context, Task task, list values) except -1
+    cdef int hold(self, Task task, object fn, list values, dict shapes) except -1
     cdef int go_on(self, Task task, object fn, list values, dict shapes, bint was_held) except -1
     cdef Body body_of(self, Task task, object fn, list values, list late, list argument_sources)
     cdef TaskFunction for_accesses(self, list values)
@@ -119,6 +120,7 @@ cdef class TaskFunction:
     cdef list written(self, list values)
     cdef int keep(self, list values) except -1
     cdef int adopt(self, Task task, object context) except -1
+    cdef int look_at_globals(self, Task task) except -1
 
 cdef object vectorcall(TaskFunction function, PyObject** given, size_t count, PyObject* names)
 

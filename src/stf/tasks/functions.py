@@ -227,10 +227,8 @@ class TaskFunction:
         shapes = self.walk(task, values)
         if after:
             task.accesses += after
-        if not self.is_checked:  # whether it takes data from its module
-            if hasattr(self.fn, "__code__"):
-                check_globals(self.fn, task)
-            self.is_checked = True
+        if not self.is_checked:
+            self.look_at_globals(task)
         lent = data_lent(self.parameters, values) if self.lends else None
         if context is None and lent and not task.accesses:
             context = lent[0].context
@@ -249,13 +247,17 @@ class TaskFunction:
             check_params(engine, values, self.kinds)
             refuse_registered(self.parameters, values, task)
         if task.where < 0:
-            call: HeldCall = HeldCall.__new__(HeldCall)
-            call.function, call.values, call.shapes = self, values, shapes
-            call.fn = self.with_globals(fn) if self.reads else fn
-            return hold(task, call)
+            return self.hold(task, fn, values, shapes)
         if self.pure and not lent and not after and takes_pure(task, self, fn, values, shapes):
             return 0
         return self.go_on(task, fn, values, shapes, False)
+
+    def hold(self, task, fn, values, shapes):
+        """Keep a call until its place is known, with the variables that it reads as they are now."""
+        call: HeldCall = HeldCall.__new__(HeldCall)
+        call.function, call.values, call.shapes = self, values, shapes
+        call.fn = self.with_globals(fn) if self.reads else fn
+        return hold(task, call)
 
     def go_on(self, task, fn, values, shapes, was_held):
         """Begin a task whose place is settled, and submit its body; one that `was_held` has the variables it reads."""
@@ -590,22 +592,20 @@ class TaskFunction:
             settle(task)
         return 0
 
+    def look_at_globals(self, task):
+        """Look once whether the function takes data from its module."""
+        if hasattr(self.fn, "__code__"):
+            check_globals(self.fn, task)
+        self.is_checked = True
+        return 0
+
     # -- the signature -----------------------------------------------------------------------------------------
 
     def parse(self):
         """Read the access modes off the annotations, once."""
         fn = self.fn
         self.signature, self.results = inspect.signature(fn), results_of(fn, self.symbol)
-        parameters, passed, kinds = [], [], []
-        for name, parameter in self.signature.parameters.items():
-            if self.results is not None and self.results.takes(fn, name, parameter):
-                continue
-            mine: Parameter = Parameter(*read_annotation(fn, name, parameter))
-            parameters.append(mine)
-            kinds.append((name, "keyword" if parameter.kind is parameter.KEYWORD_ONLY else mine.kind))
-            if mine.kind not in ("stream", "task"):
-                passed.append(parameter)
-        self.signature = self.signature.replace(parameters=passed)
+        parameters, kinds = self.read_parameters()
         self.kinds = kinds if any(kind in ("*", "**", "keyword") for _, kind in kinds) else None
         others = [(i, kind) for i, (_, kind) in enumerate(kinds) if kind not in ("plain", "random")]
         self.positional, self.trails = not others, others == [(len(kinds) - 1, "*")]
@@ -628,6 +628,20 @@ class TaskFunction:
         self.alone = [[i] for i in range(len(parameters))]
         self.parameters = parameters
         self.look_for_lost_results()
+
+    def read_parameters(self):
+        """Return the parameters of the function, and their names and kinds; its signature has those that are passed."""
+        fn, parameters, passed, kinds = self.fn, [], [], []
+        for name, parameter in self.signature.parameters.items():
+            if self.results is not None and self.results.takes(fn, name, parameter):
+                continue
+            mine: Parameter = Parameter(*read_annotation(fn, name, parameter))
+            parameters.append(mine)
+            kinds.append((name, "keyword" if parameter.kind is parameter.KEYWORD_ONLY else mine.kind))
+            if mine.kind not in ("stream", "task"):
+                passed.append(parameter)
+        self.signature = self.signature.replace(parameters=passed)
+        return parameters, kinds
 
     def add_results(self, parameters: list, kinds: list):
         """Add a parameter for each new data that the function returns."""

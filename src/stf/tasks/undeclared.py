@@ -60,9 +60,16 @@ def refuse_undeclared(fn, task, depth=DEPTH):
             if type(content) is types.FunctionType and content is not fn and content.__globals__ is around:
                 refuse_undeclared(content, task, depth - 1)
     if fn.__defaults__ is not None or fn.__kwdefaults__ is not None:
-        for content in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
-            if may_hold(content):
-                refuse_arrays(content, "a default", task)
+        refuse_in(fn.__defaults__ or (), "a default", task)
+        refuse_in((fn.__kwdefaults__ or {}).values(), "a default", task)
+    return 0
+
+
+def refuse_in(contents, name, task):
+    """Raise AccessError for registered arrays among what a function holds."""
+    for content in contents:
+        if may_hold(content):
+            refuse_arrays(content, name, task)
     return 0
 
 
@@ -77,9 +84,7 @@ def refuse_bound(fn, task, depth):
     if type(fn) is types.MethodType:
         refuse_undeclared(fn.__func__, task, depth)
     elif type(fn) is functools.partial:
-        for content in (*fn.args, *fn.keywords.values()):
-            if may_hold(content):
-                refuse_arrays(content, "an argument of functools.partial", task)
+        refuse_in((*fn.args, *fn.keywords.values()), "an argument of functools.partial", task)
         refuse_undeclared(fn.func, task, depth)
     return 0
 
