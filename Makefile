@@ -10,7 +10,7 @@
 #   make bench AGAINST=COMMIT           CPU time of an earlier commit and of this one, in turn
 #   make optimized                      build again, by a profile of what runs (GCC): tasks cost up to a fifth less
 #   make docs       the documentation as a site, in build/docs           make clean      remove what was built
-#   make tsan       the C of loops under ThreadSanitizer
+#   make tsan       the C of loops and pools under ThreadSanitizer
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eo pipefail -c
@@ -61,11 +61,13 @@ demo: $(VENV)/built $(VENV)/examples
 stress: $(VENV)/built $(VENV)/test
 	$(PYTEST) -n auto --maxprocesses 8 --dist worksteal tests/stress
 
-# Loops of compiled bodies: races in their C, without Python.
+# Loops and pools of compiled bodies: races in their C, without Python.
 tsan:
 	@mkdir -p build/tsan
 	$(CC) -g -O1 -fsanitize=thread -Wno-unused-function tests/tsan/loops.c -o build/tsan/loops -pthread
 	setarch -R build/tsan/loops 3000 1
+	$(CC) -g -O1 -fsanitize=thread -Wno-unused-function tests/tsan/pools.c -o build/tsan/pools -pthread
+	setarch -R build/tsan/pools 3000 1
 
 # With AGAINST=COMMIT: that commit and this tree in turn.
 ifdef AGAINST

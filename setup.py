@@ -31,6 +31,7 @@ except ImportError:
 
 ROOT = Path(__file__).resolve().parent
 SOURCE = Path("src")
+HEADERS = SOURCE / "stf" / "_drivers"  # of C, which modules that use their classes include, too
 GENERATED = Path("build") / "cython"
 PROFILE = ROOT / "build" / "profile"
 DIRECTIVES = {
@@ -174,14 +175,17 @@ def extensions() -> list[Extension]:
     unknown = HOT.difference(map(module_name, pure + drivers))
     if unknown:
         raise SystemExit(f"stf: HOT in setup.py names {sorted(unknown)}, which are no compiled modules")
-    found = [Extension(module_name(p), [str(p)], include_dirs=[str(p.parent)], depends=headers_of(p)) for p in pure]
+    found = [
+        Extension(module_name(p), [str(p)], include_dirs=[str(p.parent), str(HEADERS)], depends=headers_of(p))
+        for p in pure
+    ]
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.bindings"):
         found += [
             # C++, because the declarations of cuda.bindings are
             Extension(
                 module_name(p),
                 [str(p)],
-                include_dirs=cuda_headers(),
+                include_dirs=[str(HEADERS), *cuda_headers()],
                 language="c++",
             )
             for p in drivers

@@ -95,7 +95,7 @@ READ_BY = {
     "queued": "_recording tasks",
     "calling": "_recording",
     "ran": "_recording tasks",
-    "cancelled": "_recording contexts data graphs tasks",
+    "cancelled": "_recording data graphs tasks",
     "context": "contexts data graphs kernels places tasks",
     "keep_previous": "_recording contexts",
 }
@@ -119,7 +119,7 @@ SET_BY = {
     "ask_producer": "contexts.wiring",
     "queued": "_recording.graph_calls _recording.playback tasks.recapture",
     "ran": "_recording.graph_calls tasks.recapture",
-    "cancelled": "contexts.ending data.waiting",
+    "cancelled": "data.waiting",
     "context": "contexts.wiring",
     "keep_previous": "contexts.wiring",
 }

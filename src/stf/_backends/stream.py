@@ -179,6 +179,12 @@ class StreamBackend(LanePort):
             self.driver.call(lane.stream, body)
         return 0
 
+    def tell_compiled(self):
+        return self.driver.tell_compiled()
+
+    def ask_first(self):
+        return self.driver.ask_first()
+
     def call_in_turn(self, slot, body):
         lane: Lane = self.lanes[slot]
         if not self.spreads:

@@ -68,6 +68,8 @@ cdef class Driver:
     cpdef object fault(self)
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1
+    cpdef int tell_compiled(self) except -1
+    cpdef int ask_first(self) except -1
     cpdef int call_in_turn(self, int stream, object body) except -1
     cpdef int keep_pace(self, int device) except -1
     cpdef int drain(self, int stream) except -1

@@ -1,8 +1,12 @@
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport address_of, extent
-from stf._drivers.queues cimport COPY, FREE, QueueDriver, is_called_off, make_op
+from stf._drivers.pools cimport Pool
+from stf._drivers.queues cimport COPY, FREE, QueueDriver, Stream, is_called_off, make_op
+from stf._port.host_calls cimport HostCall
 from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef class CpuDriver(QueueDriver):
     cdef readonly dict memory
     cdef object copy_watcher
+    cdef bint put_compiled(self, Stream lane, HostCall call) except -1
+    cdef bint follows_tasks(self, Stream lane) except -1

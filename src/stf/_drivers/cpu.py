@@ -41,6 +41,65 @@ class CpuDriver(QueueDriver):
         self.name = "cpu"
         self.memory = {}
         self.loops = Loops()
+        self.pool = Pool() if cython.compiled else None
+
+    def call(self, stream, body):
+        if self.pool is not None and isinstance(body, HostCall):
+            own: HostCall = body
+            if own.compiled is not None and self.put_compiled(self.streams[stream], own):
+                return 0
+        return QueueDriver.call(self, stream, body)
+
+    def put_compiled(self, lane, call):
+        """Give the pool the code of a call; False if it comes after what the pool does not know, or may not run."""
+        waits: cython.int = 0
+        if lane.head is not None or lane.busy or lane.priority or self.chooser is not None:
+            return False
+        op = lane.first_wait
+        while op is not None:
+            waits += 1
+            op = op.next
+        if not call.may_run_compiled():
+            return False
+        self.gate.enter()
+        try:
+            if not self.pool.begin(call, waits):
+                return False
+            is_put: cython.bint = self.follows_tasks(lane)
+            has_help: cython.bint = self.pool.end(lane.chain if is_put else None)
+            if is_put:
+                lane.first_wait = lane.last_wait = None
+                if not has_help and self.workers < self.max_workers:
+                    self.hire()
+            return is_put
+        finally:
+            self.gate.leave()
+
+    def follows_tasks(self, lane):
+        """Let the new task follow those that its stream waits for, if these are tasks, too; else change nothing."""
+        turn: cython.int
+        for turn in range(2):
+            op = lane.first_wait
+            while op is not None:
+                if op.uses == op.other.uses and op.other.chain.reached() < op.sequence:
+                    if turn == 1:
+                        self.pool.follow(op.other.chain, op.sequence)
+                    elif not self.pool.knows(op.other.chain, op.sequence):
+                        return False
+                op = op.next
+        return True
+
+    def tell_compiled(self):
+        """Hold no call any more whose code has run; no gate is held."""
+        if self.pool is not None:
+            self.pool.collect()
+            self.pool.let_go()
+        return 0
+
+    def ask_first(self):
+        if self.pool is not None:
+            self.pool.ask_first()
+        return 0
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):
         what = target, target_strides, source, source_strides, shape, itemsize, keep, number

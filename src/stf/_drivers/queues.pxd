@@ -2,6 +2,8 @@ cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
+from stf._drivers.pools cimport Chain, Pool
+from stf._drivers.workers cimport Reserve, Worker
 from stf._support.context_variables cimport has_own_state
 from stf._support.library_threads cimport library_threads
 from stf._support.sync cimport Gate, PyThread_get_thread_ident
@@ -35,18 +37,6 @@ cdef class Waiter:
     cdef int64_t wanted
     cdef Waiter next_waiter
 
-cdef class Worker:
-    cdef object baton
-    cdef unsigned long ident
-    cdef QueueDriver driver  # that it works for; None: in the reserve, or it goes when its baton is released
-    cdef bint is_new  # as a new thread is: no body has left anything on it
-    cdef object kind  # what threads have that are started like it
-    cdef object native  # the number that the system knows the thread by; None before it runs
-    cdef int limit  # threads that libraries have on it; 0: it was never said
-    cdef Py_ssize_t modules  # how many were loaded when it last limited the threads of libraries
-    cdef Worker next_worker
-    cdef Worker next_idle
-
 cdef class Stream(Waiter):
     cdef int index
     cdef int device
@@ -61,18 +51,14 @@ cdef class Stream(Waiter):
     cdef Op head
     cdef Op tail
     cdef Waiter waiters
+    cdef Op first_wait  # what comes before the next operation, where nothing else is in the queue
+    cdef Op last_wait
+    cdef Chain chain  # where its driver has a pool
     cdef Op mark  # for the next end of a task
-
-cdef class Reserve:
-    cdef Gate gate
-    cdef Worker first
-    cdef readonly int count
-    cdef int most
-    cdef Worker take(self, int limit, object kind)
-    cdef bint keep(self, Worker worker) except -1
 
 cdef class QueueDriver(Driver):
     cdef Gate gate
+    cdef Pool pool  # of the code of calls; None if it runs none
     cdef list streams
     cdef list spare
     cdef Stream first_ready
@@ -98,6 +84,13 @@ cdef class QueueDriver(Driver):
     cdef list helpers  # streams whose calls are pieces of a body that runs
     cdef Op take_mark(self, Stream lane, int64_t sequence)
     cdef int enqueue(self, int stream, Op op) except -1
+    cdef bint has_work(self)
+    cdef bint is_idle(self, Stream lane)
+    cdef bint has_reached(self, Stream lane, int64_t sequence) except -1
+    cdef int queue_waits(self, Stream stream) except -1
+    cdef int wake_reached(self) except -1
+    cdef int look_again(self, Stream stream) except -1
+    cdef bint leave_idle(self, Worker worker) except -1
     cdef bint await_number(self, Stream lane, int64_t sequence, double timeout_s) except -1
     cdef int push(self, Stream stream, Op op) except -1
     cdef int advance(self, Stream stream) except -1

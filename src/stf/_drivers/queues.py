@@ -13,12 +13,12 @@ So no work is lost, and no worker dies, where memory runs out.
 from __future__ import annotations
 
 import _thread
-import os
 import sys
 import time
 
 import cython
 
+from stf._drivers.workers import kind_of_thread, reserve
 from stf._support.sync import make_baton
 
 HIGHEST = -5  # priority, as on CUDA devices
@@ -49,108 +49,26 @@ class Waiter:
     """Who waits until a stream gets to a number: a stream that is blocked, or a thread that waits for a `baton`."""
 
 
-@cython.cclass
-class Worker:
-    """A thread that serves streams; it waits for its `baton` while it is idle."""
-
-    def __init__(self, driver):
-        self.baton = make_baton()
-        self.driver = driver
-        self.is_new = True
-        self.kind = kind_of_thread()
-
-
-def kind_of_thread(thread=0):
-    """Return what a thread has from the one that starts it: the size of its stack, and the cores of that one."""
-    stack = _thread.stack_size()  # which sets it, too: to the system's
-    if stack:
-        _thread.stack_size(stack)
-    return stack, os.sched_getaffinity(thread) if hasattr(os, "sched_getaffinity") else None
-
-
 def serve(me):
     """Work for one driver after the other, until nobody wants the thread any more."""
     worker: Worker = me
     worker.ident = PyThread_get_thread_ident()
     worker.native = _thread.get_native_id()
-    driver = worker.driver
-    while driver is not None:
-        driver.work(worker)
-        driver = None  # who waits in the reserve keeps no driver alive
-        worker.baton.acquire()
+    driver: QueueDriver = worker.driver
+    while driver is not None or worker.is_kept:
+        pool: Pool = None
+        if driver is not None:
+            driver.work(worker)
+            if worker.driver is driver:
+                pool = driver.pool
+            driver = None  # who rests keeps no driver alive
+        is_needed: cython.bint = worker.sleeper.rest(pool)
+        pool = None
         driver = worker.driver
-
-
-class Reserve:
-    """Workers of drivers that were closed, for the next one: a thread costs more to start than to wake.
-
-    So short contexts cost less. One on whose thread a body has left something is not kept: the next one would see that.
-    Nor is one taken where a new thread would have another stack, or other cores. `most` is how many are kept.
-    """
-
-    def __init__(self, most):
-        self.gate = Gate()
-        self.most = most
-
-    def clear(self):
-        """Know none."""
-        self.first = None
-        self.count = 0
-
-    def forked(self):
-        """In the child of a fork they do not exist, nor does who is inside."""
-        self.gate = Gate()
-        self.clear()
-
-    def take(self, limit, kind):
-        """Return a worker of a kind, or None; libraries have `limit` threads on it, or as many as they like."""
-        before: Worker = None
-        self.gate.enter()
-        try:
-            worker = self.first
-            while worker is not None and ((worker.limit != limit and worker.limit) or worker.kind != kind):
-                before, worker = worker, worker.next_idle
-            if worker is not None:
-                if before is None:
-                    self.first = worker.next_idle
-                else:
-                    before.next_idle = worker.next_idle
-                worker.next_idle = None
-                self.count -= 1
-            return worker
-        finally:
-            self.gate.leave()
-
-    def keep(self, worker):
-        """Keep a worker that waits for its baton, or will; False if it is to go."""
-        self.gate.enter()
-        try:
-            if not worker.is_new or self.count >= self.most:
-                return False
-            worker.next_idle = self.first
-            self.first = worker
-            self.count += 1
-            return True
-        finally:
-            self.gate.leave()
-
-    def let_go(self):
-        """Let all go: before a fork, whose child has them not."""
-        while self.count:
-            self.gate.enter()
-            try:
-                worker = self.first
-                self.clear()
-            finally:
-                self.gate.leave()
-            while worker is not None:
-                worker.baton.release()
-                worker = worker.next_idle
-
-
-reserve = Reserve(os.cpu_count() or 1)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=reserve.let_go, after_in_child=reserve.forked)
+        is_idle: cython.bint = driver is not None and driver.leave_idle(worker)  # it was called for the last driver
+        if is_needed and not is_idle:
+            worker.sleeper.rest(None)  # it was called meanwhile
+            driver = worker.driver
 
 
 class Stream(Waiter):
@@ -197,6 +115,9 @@ class QueueDriver(Driver):
                 self.streams.append(None)
             stream: Stream = Stream(index, device)
             stream.priority = priority
+            if self.pool is not None:
+                stream.chain = Chain()
+                stream.chain.attach(cython.address(stream.completed), cython.cast(cython.p_void, stream))
             self.streams[index] = stream
             return index
         finally:
@@ -230,7 +151,7 @@ class QueueDriver(Driver):
         lane: Stream = self.streams[stream]
         self.gate.enter()
         try:
-            if lane.head is not None or lane.busy:
+            if not self.is_idle(lane):
                 return False
             lane.busy = lane.held = True
             return True
@@ -242,7 +163,7 @@ class QueueDriver(Driver):
         lends = self.owns_thread(PyThread_get_thread_ident())
         if lends:
             self.lend(1)
-        elif self.is_short and self.ready:
+        elif self.is_short and self.has_work():
             self.hire_again()
         try:
             if cython.compiled:
@@ -278,11 +199,15 @@ class QueueDriver(Driver):
             self.gate.leave()
         return found
 
+    def has_work(self):
+        """Return whether there is something that a worker could do now."""
+        return self.ready > 0 or (self.pool is not None and self.pool.has_ready())
+
     def lend(self, places):
         """Let so many workers more exist."""
         self.gate.enter()
         try:
-            if places > 0 and self.ready and self.idle is None and not self.hire():
+            if places > 0 and self.has_work() and self.idle is None and not self.hire():
                 raise MemoryError("no thread could be started for work that is waited for")
             self.max_workers += places
         finally:
@@ -323,7 +248,10 @@ class QueueDriver(Driver):
                 if lane.head is not None:
                     self.advance(lane)
                     self.settle()
-            if lane.head is None and not lane.busy and self.reach(lane, sequence):
+            is_empty: cython.bint = lane.head is None and lane.first_wait is None and not lane.busy
+            if is_empty and self.pool is not None and self.pool.give_number(lane.chain, sequence):
+                return 0
+            if is_empty and self.reach(lane, sequence):
                 self.settle()
             else:
                 self.push(lane, self.take_mark(lane, sequence) if op is None else op)
@@ -348,31 +276,56 @@ class QueueDriver(Driver):
         op.other = self.streams[other]
         op.sequence = sequence
         op.uses = op.other.uses
-        return self.enqueue(stream, op)
+        if self.pool is None:
+            return self.enqueue(stream, op)
+        lane: Stream = self.streams[stream]
+        self.gate.enter()
+        try:
+            if op.other.completed >= sequence:
+                return 0
+            if lane.head is not None or lane.busy:
+                return self.push(lane, op)
+            if lane.first_wait is None:
+                lane.first_wait = op
+            else:
+                lane.last_wait.next = op
+            lane.last_wait = op
+            return 0
+        finally:
+            self.gate.leave()
 
     def completed(self, stream):
         lane: Stream = self.streams[stream]
-        return lane.completed
+        if self.pool is None:
+            return lane.completed
+        reached: cython.longlong = lane.chain.reached()
+        self.pool.collect()
+        return reached
 
     def synchronize(self, stream, sequence, timeout_s):
         return self.await_number(self.streams[stream], sequence, timeout_s)
 
     def await_number(self, lane, sequence, timeout_s):
         """Block until `lane` has got to a number; False if the time ran out first."""
-        if lane.completed >= sequence:
-            return True
-        waiter: Waiter = Waiter()
-        waiter.baton = baton = make_baton()
-        waiter.wanted = sequence
-        self.gate.enter()
         try:
             if lane.completed >= sequence:
                 return True
-            waiter.next_waiter = lane.waiters
-            lane.waiters = waiter
+            waiter: Waiter = Waiter()
+            waiter.baton = baton = make_baton()
+            waiter.wanted = sequence
+            self.gate.enter()
+            try:
+                if self.has_reached(lane, sequence):
+                    return True
+                waiter.next_waiter = lane.waiters
+                lane.waiters = waiter
+            finally:
+                self.gate.leave()
+            return self.block(baton, timeout_s)
         finally:
-            self.gate.leave()
-        return self.block(baton, timeout_s)
+            if self.pool is not None:
+                self.pool.collect()
+                self.pool.let_go()
 
     # -- work --------------------------------------------------------------------------------------------------
 
@@ -411,7 +364,27 @@ class QueueDriver(Driver):
 
     # -- the queues (all under the gate) -----------------------------------------------------------------------
 
+    def is_idle(self, lane):
+        """Return whether a stream has done all that it was given."""
+        if lane.head is not None or lane.busy or lane.first_wait is not None:
+            return False
+        return self.pool is None or lane.chain.is_empty()
+
+    def has_reached(self, lane, sequence):
+        """Return whether a stream has got to a number; if not, who waits for it is woken when it does."""
+        if self.pool is None:
+            return lane.completed >= sequence
+        return self.pool.want(lane.chain, sequence)
+
+    def queue_waits(self, stream):
+        """Put what a stream waits for into its queue, where something else than a task comes after it."""
+        stream.head, stream.tail = stream.first_wait, stream.last_wait
+        stream.first_wait = stream.last_wait = None
+        return 0
+
     def push(self, stream, op):
+        if stream.first_wait is not None:
+            self.queue_waits(stream)
         if stream.head is None:
             stream.head = op
         else:
@@ -424,11 +397,16 @@ class QueueDriver(Driver):
 
     def advance(self, stream):
         """Do what needs no worker at the head of a stream, up to something that does."""
+        if self.pool is not None and stream.head is not None and self.pool.hold(stream.chain):
+            stream.blocked = True  # it waits for itself
+            stream.next_waiter = stream.waiters
+            stream.waiters = stream
+            return 0
         while stream.head is not None:
             op = stream.head
             if op.kind == WAIT:
                 went_back: cython.bint = op.uses != op.other.uses  # since then, so it was done with that
-                if not went_back and op.other.completed < op.sequence:
+                if not went_back and not self.has_reached(op.other, op.sequence):
                     stream.blocked = True
                     stream.wanted = op.sequence
                     stream.next_waiter = op.other.waiters
@@ -476,7 +454,10 @@ class QueueDriver(Driver):
         stream.waiters = None
         while waiter is not None:
             following = waiter.next_waiter
-            if waiter.wanted > stream.completed:
+            stays: cython.bint = waiter.wanted > stream.completed
+            if self.pool is not None and waiter is stream:
+                stays = not stream.chain.is_empty()
+            if stays:
                 waiter.next_waiter = stream.waiters
                 stream.waiters = waiter
             elif waiter.baton is None:
@@ -486,6 +467,28 @@ class QueueDriver(Driver):
                 waiter.next_waiter = None
                 waiter.baton.release()
             waiter = following
+        if self.pool is not None:
+            self.look_again(stream)
+        return 0
+
+    def look_again(self, stream):
+        """Say of a stream that has tasks what its waiters wait for now."""
+        least: cython.longlong = 0
+        waiter = stream.waiters
+        while waiter is not None:
+            if waiter is not stream and (least == 0 or waiter.wanted < least):
+                least = waiter.wanted
+            waiter = waiter.next_waiter
+        self.pool.want_only(stream.chain, least)
+        return 0
+
+    def wake_reached(self):
+        """Let go whoever waits for what streams have got to by tasks."""
+        found = self.pool.next_reached()
+        while found is not None:
+            self.wake(found)
+            self.settle()
+            found = self.pool.next_reached()
         return 0
 
     def settle(self):
@@ -513,7 +516,7 @@ class QueueDriver(Driver):
         if worker is not None:
             self.idle = worker.next_idle
             worker.next_idle = None
-            worker.baton.release()
+            worker.sleeper.call()
         elif self.workers < self.max_workers:
             self.hire()
         return 0
@@ -538,7 +541,7 @@ class QueueDriver(Driver):
             if worker is not None:
                 worker.driver = self
                 worker.modules = 0
-                worker.baton.release()
+                worker.sleeper.call()
             else:
                 worker = Worker(self)
                 _thread.start_new_thread(serve, (worker,))
@@ -558,7 +561,7 @@ class QueueDriver(Driver):
             return None
         worker = pool.take(self.library_threads, kind_of_thread())
         if worker is not None and kind_of_thread(worker.native) != worker.kind:  # a body has changed that
-            worker.baton.release()
+            worker.sleeper.call()
             return None
         return worker
 
@@ -566,7 +569,7 @@ class QueueDriver(Driver):
         """Start the worker that could not be started when there was work for it."""
         self.gate.enter()
         try:
-            can_help = self.ready and self.idle is None and self.workers < self.max_workers
+            can_help = self.has_work() and self.idle is None and self.workers < self.max_workers
             if can_help and not self.hire() and self.workers == 0:
                 raise MemoryError("no thread could be started for work that is waited for")
         finally:
@@ -610,6 +613,8 @@ class QueueDriver(Driver):
         """Take a stream, do its head, look what that let go; return when there is nothing to do."""
         stream: Stream = None
         runs: cython.bint = False
+        if self.pool is not None:
+            self.pool.run_asked()
         while True:
             turn: cython.int = 0  # 1: the first worker that runs, -1: the last one stops
             worker.is_new = not has_own_state()
@@ -621,6 +626,9 @@ class QueueDriver(Driver):
                     stream.busy = False
                     self.advance(stream)
                     self.settle()
+                if self.pool is not None:
+                    self.pool.collect()
+                    self.wake_reached()
                 stream = self.take()
                 if runs != (stream is not None):
                     runs = not runs
@@ -642,8 +650,29 @@ class QueueDriver(Driver):
                 self.execute(stream, stream.head)
             else:
                 if goes:
-                    worker.baton.release()
+                    worker.sleeper.call()
+                if self.pool is not None:
+                    self.pool.let_go()
                 return 0
+
+    def leave_idle(self, worker):
+        """Take a worker out of those that are idle; False if somebody has called it."""
+        before: Worker = None
+        self.gate.enter()
+        try:
+            other = self.idle
+            while other is not None and other is not worker:
+                before, other = other, other.next_idle
+            if other is None:
+                return False
+            if before is None:
+                self.idle = worker.next_idle
+            else:
+                before.next_idle = worker.next_idle
+            worker.next_idle = None
+            return True
+        finally:
+            self.gate.leave()
 
     def limit_libraries(self, worker: Worker, turn: cython.int):
         """Share the cores among the workers, in libraries that start threads of their own."""
@@ -703,8 +732,8 @@ class QueueDriver(Driver):
             while worker is not None:
                 following = worker.next_idle
                 worker.next_idle = None
-                if self.dismiss(worker):
-                    worker.baton.release()
+                if self.dismiss(worker) or self.pool is not None:
+                    worker.sleeper.call()
                 worker = following
         finally:
             self.gate.leave()

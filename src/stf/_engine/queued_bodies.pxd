@@ -3,14 +3,15 @@ from libc.stdint cimport int64_t
 from stf._engine.versions cimport Outcome
 from stf._engine cimport host_waits
 from stf._engine.state cimport EngineState
-from stf._engine.task cimport BEGUN, CALLED_OFF, TaskCore
+from stf._engine.task cimport BEGUN, CALLED_OFF, WAITS, TaskCore
+from stf._port.host_calls cimport HostCall
 from stf._support.context_variables cimport variables_here
 from stf._support.sync cimport PyThread_get_thread_ident
 
 cdef dict RUNNING
 
 @cython.no_gc
-cdef class QueuedBody:
+cdef class QueuedBody(HostCall):
     cdef EngineState engine
     cdef public object body
     cdef public object make  # ``make(rebinding)``: the body for other data; None if it knows none

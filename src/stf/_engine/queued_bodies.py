@@ -18,7 +18,7 @@ NO_MEMORY = Failure("#?", "", MemoryError("there was no memory to say which task
 
 @cython.no_gc
 @cython.cclass
-class QueuedBody:
+class QueuedBody(HostCall):
     """A body that runs later, on a worker: it checks its inputs, runs, and says how it went."""
 
     if not cython.compiled:
@@ -121,6 +121,21 @@ class QueuedBody:
         self.engine.ran += 1
         if failure is not None and self.engine.observer is not None:
             failure.tell(self.engine.observer, self.task.id, self.outcome.skipped)
+        return 0
+
+    # -- as compiled code ----------------------------------------------------------------------------------------
+
+    def may_run_compiled(self):
+        if self.outcome is None or self.engine.cancelled is not None or self.task.fate != WAITS:
+            return False
+        return self.inputs is None or not any([item.failed() is not None for item in self.inputs])
+
+    def begins(self):
+        return cython.address(self.task.fate)
+
+    def ran_compiled(self):
+        self.outcome.pending = False
+        self.engine.ran += 1
         return 0
 
     def skip(self):

@@ -75,6 +75,7 @@ cdef class EngineState:
     cpdef Data new_data(self, Layout layout, object name=*, bint token=*)
     cdef Data add_data(self, Layout layout, object name, bint token)
     cpdef int set_home(self, Data data, int place, int64_t address, object owner, bint valid=*) except -1
+    cpdef list cancel_what_waits(self)
     cpdef int64_t pending(self) except? -1
     cdef int list_open(self, TaskCore task) except -1
     cdef int unlist_open(self, TaskCore task) except -1

@@ -97,6 +97,12 @@ class EngineState:
             self.queued += 1
         return 0
 
+    def cancel_what_waits(self):
+        """Cancel from now on what has not begun; return the list of the failures that say so."""
+        self.cancelled = []
+        self.root.ask_first()
+        return self.cancelled
+
     def pending(self):
         """Return how many queued bodies have not run yet."""
         return self.queued - self.ran

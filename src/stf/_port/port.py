@@ -137,6 +137,14 @@ class Port:
         """Call `body()` on the host when the slot gets there."""
         raise NotImplementedError
 
+    def tell_compiled(self):
+        """Let calls go whose compiled code has run; no gate is held."""
+        return 0
+
+    def ask_first(self):
+        """Let each call be made that has not begun: it knows whether it is called off, which compiled code does not."""
+        return 0
+
     def call_in_turn(self, slot, body):
         """Call a body that only enqueues work on the slot; where the port `spreads`, in the thread of its device."""
         return self.call(slot, body)

@@ -182,7 +182,7 @@ def close(context: ContextCore):
 def end_after(context, error):
     """Finalize after an exception: tasks whose bodies have not begun are cancelled."""
     engine = context.engine
-    cancelled = engine.cancelled = []  # and it stays so: what is left of the context is its end
+    cancelled = engine.cancel_what_waits()  # and it stays so: what is left of the context is its end
     try:
         if engine.window is not None:
             engine.window.drop()

@@ -204,7 +204,7 @@ def cancel(context: ContextCore) -> int:
     must_be_open(context)
     must_be_outside(context, "cancel", False)
     engine = context.engine
-    cancelled = engine.cancelled = []
+    cancelled = engine.cancel_what_waits()
     try:
         if engine.gathering is not None:
             engine.gathering.step_out()

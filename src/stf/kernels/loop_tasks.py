@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._port.host_calls import CallTemplate
 from stf._port.native import NativeBody, NativeCall, NotNativeError, python_call
 from stf._port.remote_arrays import here
 from stf.kernels.body_arguments import BodySignature
@@ -97,7 +98,9 @@ class LoopTask:
         self.explanation = explanation  # of an index that is out of bounds, where these are checked
         alone = len(self.boxes) == 1 and explanation is None
         self.bounds: Any = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
+        self.runs = 0  # of that, which were measured
         self.left = 0  # calls of that with no look at the clock, which takes as long as a short loop
+        self.template: Any = None  # of the calls that are one piece, once there were some
         self.neutrals: list[Any] | None = None  # of scalars that one piece reduces into, when that is known
         self.port: Any = None
 
@@ -114,7 +117,7 @@ class LoopTask:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the port: another process has workers of its own."""
-        return self.__dict__ | {"port": None}
+        return self.__dict__ | {"port": None, "template": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -148,6 +151,9 @@ class LoopTask:
             self.loop.call(*self.bounds, *values, *self.parameters)
             self.loop.took((perf_counter_ns() - start) / self.size)
             self.left = QUICK if self.size * self.loop.cost_ns < PIECE_NS and not self.views else 0
+            if self.left and self.template is None and self.runs:
+                self.template = self.template_of(values)
+            self.runs += 1
             return
         arrays, extra = list(values[: self.arrays]), values[self.arrays :]
 
@@ -166,6 +172,20 @@ class LoopTask:
         pieces = self.pieces(workers)
         calls = [self.native_call(box, self.seen(values), range(len(values))) for box in pieces]
         return NativeBody([calls] if calls else [], cost_ns / max(len(calls), 1), self.learn)
+
+    def template_of(self, values: tuple[Any, ...]) -> Any:
+        """Return what makes compiled calls of it; None if it has arguments that these cannot have."""
+        try:
+            call = self.native_call(self.boxes[0], values, range(len(values)))
+        except NotNativeError:
+            return None
+        return CallTemplate(call, values, self.arrays)
+
+    def took(self, took_ns: float) -> None:
+        """Note how long a compiled call took."""
+        self.learn(took_ns)
+        if self.size > 1 and took_ns > 2 * PIECE_NS:  # it is cut for the workers from now on
+            self.template = None
 
     def learn(self, took_ns: float) -> None:
         """Note how long all elements took."""
@@ -397,7 +417,7 @@ class CpuBody:
         if ready[0] is not port:
             self.ready = ready = (port, self.run.at(port))
         given = (*numbers[: self.extras], *self.widths, *numbers[self.extras :]) if self.widths else numbers
-        submit_own(task, ready[1], given)
+        submit_own(task, ready[1], given, "numpy", getattr(ready[1], "template", None))
 
 
 class Job:

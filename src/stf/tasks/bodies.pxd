@@ -3,6 +3,7 @@ from stf._engine.access cimport READ, Access
 from stf._engine.engine cimport Engine
 from stf._engine.queued_bodies cimport QueuedBody
 from stf._engine.task cimport TaskCore
+from stf._port.host_calls cimport CallTemplate
 from stf._support.untracked cimport untrack
 from stf.interop.current cimport borrow
 from stf.tasks.late_arrays cimport store_new
@@ -30,6 +31,7 @@ cdef class Body(QueuedBody):
     cdef bint owes  # a result, since its code does not use all that it writes
     cdef public object results  # `new_data.Results` of a function that returns new data; or None
     cdef object around  # makes a with-block that it runs in; or None
+    cdef int give_code(self, CallTemplate template, tuple numbers) except -1
     cdef object work(self)
     cdef object work_alone(self)
     cdef list written_arrays(self)

@@ -42,6 +42,19 @@ class Body(QueuedBody):
                 op.fill(partial)
         return 0
 
+    def give_code(self, template, numbers):
+        """Let compiled code do the same, where the body is no more than a call that nobody watches."""
+        task = self.task
+        if self.watched or self.to_fill is not None or self.check is not None or self.around is not None:
+            return 0
+        if task.uses is task.accesses:
+            self.compiled = template.filled(task.replicas, numbers)
+        return 0
+
+    def took(self, ns):
+        self.fn.took(ns)
+        return 0
+
     def execute(self):
         if self.check is not None:
             return self.execute_watched()

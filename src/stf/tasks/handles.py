@@ -266,6 +266,7 @@ def cancel(task: Any) -> bool:
         return True
     if task.is_held:
         task.engine.submit_held()
+    task.engine.root.ask_first()
     if task.state != ENDED or task.outcome is None or not task.outcome.pending or task.fate != WAITS:
         return False
     task.fate = CALLED_OFF  # nothing is called since `fate` was read, so that no other thread came between

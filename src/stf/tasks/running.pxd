@@ -1,6 +1,7 @@
 from stf._engine cimport host_waits
 from stf._engine.access cimport READ
 from stf._engine.engine cimport Engine
+from stf._port.host_calls cimport CallTemplate
 from stf._engine.task cimport OPEN, TaskCore
 from stf._engine.thread_turns cimport gathers
 from stf._port.programs cimport RUN
@@ -19,7 +20,7 @@ cdef object recapture_module
 cdef tuple NOTHING
 
 cpdef int submit_body(TaskCore task, object fn, tuple extra, object lib=*) except -1
-cpdef int submit_own(TaskCore task, object fn, tuple extra, object lib=*) except -1
+cpdef int submit_own(TaskCore task, object fn, tuple extra, object lib=*, object template=*) except -1
 cpdef int go_on(TaskCore task, object fn, tuple extra, object lib, tuple injected, bint was_held) except -1
 cdef int begin_here(Engine engine, TaskCore task) except -1
 cdef int enter_here(Engine engine, TaskCore task) except -1

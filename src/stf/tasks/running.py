@@ -73,10 +73,11 @@ def submit_body(task: TaskCore, fn, extra, lib=None):
     return go_on(task, fn, extra, lib, injected, False)
 
 
-def submit_own(task: TaskCore, fn, extra, lib="numpy"):
+def submit_own(task: TaskCore, fn, extra, lib="numpy", template=None):
     """Submit `task` with a body of stf's own, as `submit_body` does: an object with no variables around it to keep.
 
     It writes into arrays, of NumPy if nothing else is said, returns nothing, and nothing is left to be checked of it.
+    `template` makes compiled code that does the same, if there is such.
     """
     task.warns_if_unused = False
     if task.where < 0 and not can_be_held(task):
@@ -94,12 +95,18 @@ def submit_own(task: TaskCore, fn, extra, lib="numpy"):
         if task.kind == "task":
             task.views = views
         body = make_body(task, fn, without_tokens(views) + extra, None)
+        if template is not None:
+            body.give_code(template, extra)
     except BaseException as error:
         take_back(task)
         if isinstance(error, TaskFailedError):
             return outcomes.skip(cython.cast("Engine", task.engine), task, error)
         raise
-    return submit(task, body)
+    submit(task, body)
+    if body.compiled is not None:
+        port = cython.cast("Engine", task.engine).root
+        port.tell_compiled()
+    return 0
 
 
 def held_body(fn, extra, lib, injected):

@@ -1,0 +1,23 @@
+from stf._drivers.pools cimport Sleeper
+from stf._support.sync cimport Gate
+
+cdef class Worker:
+    cdef Sleeper sleeper
+    cdef unsigned long ident
+    cdef object driver  # that it works for; None: in the reserve, or it goes when its baton is released
+    cdef bint is_kept  # in the reserve
+    cdef bint is_new  # as a new thread is: no body has left anything on it
+    cdef object kind  # what threads have that are started like it
+    cdef object native  # the number that the system knows the thread by; None before it runs
+    cdef int limit  # threads that libraries have on it; 0: it was never said
+    cdef Py_ssize_t modules  # how many were loaded when it last limited the threads of libraries
+    cdef Worker next_worker
+    cdef Worker next_idle
+
+cdef class Reserve:
+    cdef Gate gate
+    cdef Worker first
+    cdef readonly int count
+    cdef int most
+    cdef Worker take(self, int limit, object kind)
+    cdef bint keep(self, Worker worker) except -1

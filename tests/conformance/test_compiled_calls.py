@@ -1,0 +1,219 @@
+"""Short loops on a CPU are compiled code that workers run without Python, beside the program that submits them."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import stf
+
+pytest.importorskip("numba")
+
+WARM = 40  # calls after which loops of a kind are compiled calls
+
+
+def add_one(i, x):
+    x[i] += 1.0
+
+
+def add(i, a, out):
+    out[i] += a[i]
+
+
+def spin(i, x, count):
+    for k in range(count):
+        x[i] += 1e-15 * k
+    x[i] += 1.0
+
+
+def divide(i, x, d):
+    if d == 0:
+        raise ValueError("by zero")
+    x[i] += 1 // d
+
+
+def warm(ctx: stf.Context, data: stf.LogicalData, body, *args) -> None:
+    """Call a loop until it is known to be short."""
+    for _ in range(WARM):
+        ctx.parallel_for(data.shape, data.rw(), args=args)(body)
+    ctx.synchronize()
+
+
+@pytest.fixture
+def ctx():
+    with stf.context(devices="cpu") as context:
+        yield context
+
+
+def is_compiled() -> bool:
+    from stf._drivers import queues
+
+    return queues.__file__.endswith((".so", ".pyd"))
+
+
+needs_compiled = pytest.mark.skipif(not is_compiled(), reason="uncompiled, Python calls each loop")
+
+
+@needs_compiled
+def test_loops_run_while_the_program_keeps_the_gil(ctx: stf.Context) -> None:
+    """A program that never lets others run Python sees them done: here for as long as the interval is."""
+    X = np.zeros(8)
+    x = ctx.logical_data(X)
+    warm(ctx, x, add_one)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(100.0)
+    try:
+        for _ in range(50):
+            ctx.parallel_for(x.shape, x.rw())(add_one)
+        end = time.monotonic() + 20
+        while X[0] < WARM + 50 and time.monotonic() < end:
+            pass
+        seen = X[0]
+    finally:
+        sys.setswitchinterval(before)
+    assert seen == WARM + 50
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(ctx: stf.Context, seed: int) -> None:
+    """Loops, functions, with-blocks, waits and freezes, of the same data, in the order of the program."""
+    draw = random.Random(seed)
+    count = 6
+    wanted = [np.full(8, float(i)) for i in range(count)]
+    data = [ctx.logical_data(array.copy()) for array in wanted]
+    scratch = ctx.logical_data_zeros(8)
+    warm(ctx, scratch, add_one)
+    for _ in range(WARM):
+        ctx.parallel_for((8,), data[0].read(), scratch.rw())(add)
+    ctx.synchronize()
+
+    @stf.task
+    def halve(x: stf.ReadWrite) -> None:
+        x /= 2
+
+    for _ in range(1500):
+        a, b = draw.sample(range(count), 2)
+        kind = draw.random()
+        if kind < 0.5:
+            ctx.parallel_for((8,), data[a].read(), data[b].rw())(add)
+            wanted[b] += wanted[a]
+        elif kind < 0.8:
+            ctx.parallel_for((8,), data[b].rw())(add_one)
+            wanted[b] += 1
+        elif kind < 0.95:
+            halve(data[b])
+            wanted[b] /= 2
+        elif kind < 0.97:
+            with ctx.task(data[a].rw(), data[b].read()) as t:
+                x, y = t.numpy()
+                x -= y
+            wanted[a] -= wanted[b]
+        elif kind < 0.98:
+            np.testing.assert_array_equal(data[a].numpy(), wanted[a])
+        else:
+            data[b] = ctx.logical_data(wanted[b].copy())
+        for array in wanted:
+            np.clip(array, -1e6, 1e6, out=array)
+        if max(abs(array).max() for array in wanted) > 1e5:
+            for i in range(count):
+                halve(data[i])
+                wanted[i] /= 2
+    for own, array in zip(data, wanted, strict=True):
+        np.testing.assert_array_equal(own.numpy(), array)
+
+
+def test_a_loop_that_fails_tells_and_what_comes_after_is_skipped(ctx: stf.Context) -> None:
+    x, other = ctx.logical_data_zeros(4), ctx.logical_data_zeros(4)
+    for _ in range(WARM):
+        ctx.parallel_for((4,), x.rw(), args=(1,))(divide)
+        ctx.parallel_for((4,), other.rw())(add_one)
+    ctx.synchronize()
+    ctx.parallel_for((4,), x.rw(), args=(0,))(divide)
+    for _ in range(5):
+        ctx.parallel_for((4,), x.rw(), args=(1,))(divide)
+        ctx.parallel_for((4,), x.read(), other.rw())(add)
+    with pytest.raises(stf.TaskFailedError, match="divide.*by zero"):
+        ctx.synchronize()
+    for lost in (x, other):
+        with pytest.raises(stf.TaskFailedError, match="divide"):
+            lost.numpy()
+    y = ctx.logical_data_zeros(4)
+    for _ in range(WARM):
+        ctx.parallel_for((4,), y.rw(), args=(1,))(divide)
+    assert y.numpy().tolist() == [WARM] * 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_cancelled_in_time_has_not_run(ctx: stf.Context, seed: int) -> None:
+    """`cancel` says whether a task runs; those that it cancels, and what follows them on their data, do not."""
+    draw = random.Random(seed)
+    for _ in range(20):
+        x = ctx.logical_data_zeros(1)
+        warm(ctx, x, spin, 1)
+        tasks = [ctx.parallel_for((1,), x.rw(), args=(draw.randrange(2000),))(spin) for _ in range(30)]
+        chosen = draw.randrange(30)
+        in_time = tasks[chosen].cancel()
+        failed = tasks[-1].exception() is not None
+        assert failed == in_time
+        assert [task.exception() is not None for task in tasks] == [in_time and i >= chosen for i in range(30)]
+
+
+def test_a_context_that_is_cancelled_runs_no_more(ctx: stf.Context) -> None:
+    X = np.zeros(1)
+    x = ctx.logical_data(X)
+    warm(ctx, x, spin, 1)
+    for _ in range(200):
+        ctx.parallel_for((1,), x.rw(), args=(20_000,))(spin)
+    cancelled = ctx.cancel()
+    assert cancelled + int(X[0]) - WARM == 200
+
+
+def test_handles_say_when_loops_are_done(ctx: stf.Context) -> None:
+    x = ctx.logical_data_zeros(1)
+    warm(ctx, x, spin, 1)
+    told: list[int] = []
+    for number in range(50):
+        task = ctx.parallel_for((1,), x.rw(), args=(1000,))(spin)
+        task.add_done_callback(lambda _, number=number: told.append(number))
+    assert task.result() is None
+    assert task.done() and not task.running() and not task.cancelled()
+    ctx.synchronize()
+    assert sorted(told) == list(range(50))
+    assert x.numpy()[0] >= WARM + 50
+
+
+def test_numbers_and_arrays_of_another_kind_are_no_compiled_calls(ctx: stf.Context) -> None:
+    """The types that a loop was compiled for, and how its arrays lie, decide which code is called."""
+    x = ctx.logical_data_zeros((3,))
+    y = ctx.logical_data(np.zeros((3, 2))[:, 0])  # with gaps
+
+    def scale(i, x, by):
+        x[i] += by
+
+    for _ in range(WARM):
+        ctx.parallel_for((3,), x.rw(), args=(2,))(scale)
+    for by in (0.5, np.float32(0.25), True, np.int8(-3), 2, 1 << 40):
+        ctx.parallel_for((3,), x.rw(), args=(by,))(scale)
+        ctx.parallel_for((3,), y.rw(), args=(by,))(scale)
+    wanted = 0.5 + 0.25 + 1 - 3 + 2 + float(1 << 40)
+    assert x.numpy().tolist() == [2 * WARM + wanted] * 3
+    assert y.numpy().tolist() == [wanted] * 3
+
+
+def test_loops_grow_longer(ctx: stf.Context) -> None:
+    """A loop that was short is cut for the workers once a compiled call of it took long."""
+    n = 4096
+    x = ctx.logical_data_zeros(n)
+    warm(ctx, x, spin, 1)
+    for _ in range(40):
+        ctx.parallel_for((n,), x.rw(), args=(300,))(spin)
+    wanted = np.zeros(1)
+    for count in [1] * WARM + [300] * 40:
+        for k in range(count):
+            wanted += 1e-15 * k
+        wanted += 1.0
+    np.testing.assert_array_equal(x.numpy(), np.full(n, wanted[0]))

@@ -1,0 +1,158 @@
+/* Random tasks in chains, put by one thread and run by several, for ThreadSanitizer: `make tsan`, or pools PROGRAMS SEED.
+
+   Each task adds to a number of its own those of earlier tasks that it waits for, without any atomics. So two tasks that
+   the pool does not order are a race, which the sanitizer tells, or a wrong sum, which this program tells itself. The
+   main thread does what Python does: it waits for numbers, is told, calls threads, and makes calls itself for a while. */
+
+#include <pthread.h>
+#include <semaphore.h>
+
+typedef sem_t *stf_lock;
+#define POOL_NEW_LOCK() new_lock()
+#define POOL_FREE_LOCK(lock) (sem_destroy(lock), free(lock))
+#define POOL_ACQUIRE(lock) ((void)sem_wait(lock))
+#define POOL_RELEASE(lock) ((void)sem_post(lock))
+
+#include <stdlib.h>
+
+static sem_t *new_lock(void) {
+    sem_t *lock = malloc(sizeof(sem_t));
+    sem_init(lock, 0, 1);
+    return lock;
+}
+
+#include "../../src/stf/_drivers/pools.h"
+
+#include <stdio.h>
+
+enum { CHAINS = 6, TASKS = 120, WAITS = 3, THREADS = 4 };
+
+static stf_pool pool;
+static stf_chain chains[CHAINS];
+static int64_t reached[CHAINS], issued[CHAINS];
+static int64_t values[TASKS], wanted[TASKS], number_of[TASKS], chain_of[TASKS];
+static stf_sleeper sleepers[THREADS];
+static sem_t told; /* a thread has found that the main one is needed */
+static int64_t left; /* tasks that were put, and not let go */
+static uint64_t state;
+
+static uint64_t draw(uint64_t below) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return state % below;
+}
+
+static int add(int64_t *slots) {
+    int64_t sum = 1;
+    for (int64_t i = 0; i < slots[2]; i++) sum += values[slots[3 + i]] % 1000003;
+    for (volatile int64_t i = 0; i < slots[0]; i++) continue; /* a hostile delay */
+    values[slots[1]] += sum;
+    return 0;
+}
+
+static void *serve(void *mine) {
+    stf_sleeper *me = mine;
+    while (stf_rest_in(&pool, me)) sem_post(&told);
+    return NULL;
+}
+
+/* What Python does when it is needed. */
+static void collect(void) {
+    while (stf_asks(&pool)) {
+        POOL_ACQUIRE(pool.lock);
+        stf_task *task = pool.asks ? stf_take(&pool) : NULL;
+        POOL_RELEASE(pool.lock);
+        if (task == NULL) break;
+        task->body(task->slots);
+        POOL_ACQUIRE(pool.lock);
+        stf_finish(&pool, task);
+        POOL_RELEASE(pool.lock);
+    }
+    while (stf_next_reached(&pool) != NULL) continue;
+    for (stf_task *task = stf_take_done(&pool), *next; task != NULL; task = next, left--) {
+        next = task->next;
+        free(task->object); /* which holds its fate */
+        free(task);
+    }
+}
+
+static void wait_for(int64_t chain, int64_t number) {
+    while (!stf_want(&pool, chains + chain, number)) {
+        sem_wait(&told);
+        collect();
+    }
+    stf_want_only(&pool, chains + chain, 0);
+}
+
+/* Give the tasks of a chain that have none a number. */
+static void give_number(int64_t chain, int64_t last) {
+    int64_t number = ++issued[chain];
+    if (!stf_give_number(&pool, chains + chain, number)) POOL_STORE(reached + chain, number);
+    for (int64_t i = 0; i <= last; i++)
+        if (chain_of[i] == chain && number_of[i] == 0) number_of[i] = number;
+}
+
+static void put(int64_t number) {
+    int64_t chain = (int64_t)draw(CHAINS), used = 0, sum = 1;
+    stf_task *task = stf_new_task(3 + WAITS, WAITS);
+    int *fate = calloc(1, sizeof(int));
+    task->body = add, task->fate = fate, task->object = fate, task->is_timed = number % 7 == 0;
+    task->slots[0] = draw(4) ? 0 : (int64_t)draw(3000);
+    task->slots[1] = number;
+    POOL_ACQUIRE(pool.lock);
+    for (int64_t i = 0, count = number ? (int64_t)draw(WAITS + 1) : 0; i < count; i++) {
+        int64_t other = (int64_t)draw((uint64_t)number), its = chain_of[other];
+        if (number_of[other] == 0) continue;
+        if (its != chain && POOL_LOAD(reached + its) < number_of[other])
+            stf_follow(task, stf_task_of(chains + its, number_of[other]));
+        task->slots[3 + used++] = other;
+        sum += wanted[other] % 1000003;
+    }
+    task->slots[2] = used;
+    chain_of[number] = chain, number_of[number] = 0, wanted[number] = sum;
+    stf_put(&pool, chains + chain, task);
+    POOL_RELEASE(pool.lock);
+    left++;
+    if (draw(4)) give_number(chain, number);
+}
+
+int main(int argc, char **argv) {
+    int programs = argc > 1 ? atoi(argv[1]) : 200;
+    state = 88172645463325252u + (argc > 2 ? (uint64_t)atoi(argv[2]) : 0);
+    sem_init(&told, 0, 0);
+    pool.lock = POOL_NEW_LOCK();
+    for (int i = 0; i < CHAINS; i++) chains[i].reached = reached + i, chains[i].stream = chains + i;
+    for (int program = 0; program < programs; program++) {
+        pthread_t threads[THREADS];
+        int count = 1 + (int)draw(THREADS);
+        memset(values, 0, sizeof values);
+        for (int i = 0; i < count; i++) {
+            memset(sleepers + i, 0, sizeof(stf_sleeper));
+            sleepers[i].lock = POOL_NEW_LOCK();
+            POOL_ACQUIRE(sleepers[i].lock);
+            pthread_create(threads + i, NULL, serve, sleepers + i);
+        }
+        for (int64_t number = 0; number < TASKS; number++) {
+            put(number);
+            if (draw(20) == 0) stf_ask(&pool);
+            if (draw(10) == 0) collect();
+            if (draw(30) == 0) {
+                int64_t chain = (int64_t)draw(CHAINS);
+                wait_for(chain, issued[chain]);
+            }
+        }
+        for (int i = 0; i < CHAINS; i++) give_number(i, TASKS - 1);
+        for (int i = 0; i < CHAINS; i++) wait_for(i, issued[i]);
+        for (collect(); left > 0; collect()) POOL_YIELD();
+        for (int i = 0; i < count; i++) {
+            stf_call(sleepers + i);
+            pthread_join(threads[i], NULL);
+            POOL_FREE_LOCK(sleepers[i].lock);
+        }
+        if (memcmp(values, wanted, sizeof wanted) != 0) {
+            printf("program %d is wrong\n", program);
+            return 1;
+        }
+    }
+    printf("%d programs of pools, none wrong\n", programs);
+    return 0;
+}
