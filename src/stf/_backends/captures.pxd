@@ -1,6 +1,6 @@
 from stf._backends.lanes cimport Lane, LanePort
 from stf._drivers.base cimport Driver
-from stf._port.captures cimport DIRECT, Captures
+from stf._port.captures cimport DIRECT, Captures, OpenCapture
 from stf._port.events cimport EventSet, LANE_SHIFT
 
 cdef class StreamCaptures(Captures):

@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t
 from stf._port.events cimport EventSet, LANE_SHIFT, SEQUENCE
 from stf._port.programs cimport CALL, CAPTURED, COPY, FILL, KEEP, CaptureChain, Numbers, OpenNode, Program
 from stf._port.callers cimport Callers
+from stf._port.captures cimport OpenCapture
 from stf._port.port cimport COMPUTE, IN_ORDER, Port
 from stf._port.recording_port cimport RecordingPort
 from stf._support.untracked cimport untrack_tuple

@@ -182,19 +182,20 @@ class GraphBackend(RecordingPort):
 
     def stream(self, slot):
         node: OpenNode = self.slots[slot]
+        capture: OpenCapture = node.capture
+        if capture is not None:
+            capture.make_current()
+            return capture.pointer
         if not self.root.enqueues(node.place):
             return None
-        if node.capture is None:
-            if self.root.captures is None:
-                raise CaptureError("its device has no graphs")
-            chain = self.chain_for(node)
-            node.capture = self.root.captures.begin(node.place, chain.owner)
-            chain.owner = node.capture.owner
-            chain.open = True
-            node.chain = chain
-        else:
-            node.capture.make_current()
-        return node.capture.pointer
+        if self.root.captures is None:
+            raise CaptureError("its device has no graphs")
+        chain = self.chain_for(node)
+        node.capture = capture = self.root.captures.begin(node.place, chain.owner)
+        chain.owner = capture.owner
+        chain.open = True
+        node.chain = chain
+        return capture.pointer
 
     def chain_for(self, node):
         """Return the chain of captures that a node continues: it comes after the last one there, or after nothing.
@@ -226,17 +227,15 @@ class GraphBackend(RecordingPort):
 
     def close_capture(self, node):
         """End what is captured on a node; return it, or None if it is nothing."""
-        capture = node.capture
+        capture: OpenCapture = node.capture
         node.chain.last, node.chain.open = self.program.count, False
         node.capture = node.chain = None
-        captured = capture.end()
-        if captured is not None:
-            captured.owner = capture.owner
-        return captured
+        return capture.end_body()
 
     def is_spoilt(self, slot):
         node: OpenNode = self.slots[slot]
-        return node.capture is not None and node.capture.is_spoilt()
+        capture: OpenCapture = node.capture
+        return capture is not None and capture.is_spoilt()
 
     def drop_capture(self, slot):
         try:
@@ -249,9 +248,9 @@ class GraphBackend(RecordingPort):
         """Make a node's operation of what a body put on its stream."""
         again, node.again = node.again, None
         captured = self.close_capture(node)
-        if captured is not None or (again is not None and again.varies):
-            if again is not None:
-                self.program.variants += again.varies
+        varies: cython.bint = again is not None and again.varies
+        if captured is not None or varies:
+            self.program.variants += varies
             operation = (CAPTURED, captured, again)
             untrack_tuple(operation)
             self.program.put(node, operation)

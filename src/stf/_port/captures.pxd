@@ -3,9 +3,17 @@ cdef enum:  # how copies of memory that is not pinned are captured: as such, or 
     STAGED_HERE = 1  # for a graph that is launched here, and kept by who has it
     STAGED = 2  # for one that others launch
 
+cdef class OpenCapture:
+    cdef readonly object pointer
+    cdef readonly object owner
+    cpdef int make_current(self) except -1
+    cpdef bint is_spoilt(self) except -1
+    cpdef object end(self)
+    cpdef object end_body(self)
+
 cdef class Captures:
     cdef readonly object graphs  # of the driver
-    cpdef object begin(self, int place, object owner)
+    cpdef OpenCapture begin(self, int place, object owner)
     cdef bint takes(self, int slot, int place) except -1
     cdef int play(self, int slot, object captured, bint fixed) except -1
     cdef int queue(self, int slot, object captured, list changes) except -1

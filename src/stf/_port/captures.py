@@ -8,6 +8,34 @@ between launches.
 from __future__ import annotations
 
 
+class OpenCapture:
+    """Base of a stream whose work is recorded, until it ends.
+
+    Attributes
+    ----------
+    pointer : int
+        The device library's stream; one object as long as it is captured for the same `owner`.
+    owner : object
+        What keeps the stream for captures that come one after the other.
+    """
+
+    def make_current(self):
+        """Make the device current in this thread, until the end, for who puts something on the stream."""
+        raise NotImplementedError
+
+    def is_spoilt(self):
+        """Return whether a call that cannot be captured has ended it."""
+        raise NotImplementedError
+
+    def end(self):
+        """Return what was recorded; None for nothing. Raise CaptureError if that is spoilt."""
+        raise NotImplementedError
+
+    def end_body(self):
+        """As `end`, of a body: what was recorded has the stream's owner."""
+        raise NotImplementedError
+
+
 class Captures:
     """Base of what the backends have as ``port.captures``; a port without graphs has None there.
 
@@ -19,7 +47,7 @@ class Captures:
     """
 
     def begin(self, place, owner):
-        """Return a stream at `place` whose work is recorded: it has a `pointer`, and ``end()`` is what was recorded.
+        """Return a stream at `place` whose work is recorded, an `OpenCapture`.
 
         It is the stream of an earlier capture, whose `owner` is given, or with None one that no other has.
         """

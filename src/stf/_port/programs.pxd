@@ -2,6 +2,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from stf._port.captures cimport OpenCapture
 from stf._port.replicas cimport Replica
 
 cdef enum:
@@ -36,7 +37,7 @@ cdef class OpenNode:
     cdef int kind
     cdef Numbers needs
     cdef Numbers work
-    cdef object capture
+    cdef OpenCapture capture
     cdef object again
     cdef CaptureChain chain
     cdef int begin(self, int place, int kind) except -1

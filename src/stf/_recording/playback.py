@@ -221,29 +221,33 @@ class Frame:
         engine, variant, rebinding = self.engine, self.variant, self.launch.rebinding
         captured = first = operation[1]
         again = operation[2]
-        engine.gate.leave()
-        try:
-            if again is not None and (again.varies or rebinding is not None):
-                try:
-                    captured = again(first, self.values, rebinding)
-                except TaskFailedError as error:
-                    if variant is not None or not again.can_play(error.__cause__):
-                        raise
-                    again.play(self)  # for these values, its library does not capture it
-                    return 0
-            if variant is not None and captured is None:
-                raise CaptureError("a body puts nothing on its stream for some values of its parameters")
-        finally:
-            engine.gate.reenter()
+        varies: cython.bint = again is not None and again.varies
+        if varies or (again is not None and rebinding is not None):
+            engine.gate.leave()
+            try:
+                captured = again(first, self.values, rebinding)
+            except TaskFailedError as error:
+                if variant is not None or not again.can_play(error.__cause__):
+                    raise
+                again.play(self)  # for these values, its library does not capture it
+                return 0
+            finally:
+                engine.gate.reenter()
         if captured is None:
+            if variant is not None:
+                raise CaptureError("a body puts nothing on its stream for some values of its parameters")
             return 0
-        replicas = [] if variant is None or again is None else again.replicas()
-        changes: cython.bint = variant is not None and again is not None and variant.takes(again.varies, replicas)
+        replicas: list = []
+        changes: cython.bint = False
+        if variant is not None and again is not None:
+            if variant.by_replica is not None:
+                replicas = again.replicas()
+            changes = variant.takes(varies, replicas)
         self.port.captures.play(self.slot, captured, not changes)
         if captured is not first:
             self.port.keep_alive(self.slot, captured)  # which the next values may replace
         if changes:
-            self.note(BodyPatch(again, first), captured, again.varies, replicas)
+            self.note(BodyPatch(again, first), captured, varies, replicas)
         return 0
 
     def put_memory(self, operation):

@@ -9,12 +9,17 @@ cdef list owed
 
 cpdef bint are_needed() except -1
 
+cdef class TorchPool:
+    cdef object device
+    cdef object pool
+
 cdef class PrivatePools:
     cdef list _kept
-    cdef tuple _torch  # the device, torch's pool, and its number
+    cdef TorchPool _torch
     cdef object _manager
     cdef list _blocks
-    cdef tuple _before  # what gives back what CuPy allocated from, if these took its place
+    cdef bint _took_over  # CuPy allocates from these, and before
+    cdef object _before  # from this
     cdef unsigned long long _thread
     cdef PrivatePools _below
     cdef int open(self) except -1
@@ -30,6 +35,6 @@ cdef PrivatePools innermost
 
 cpdef PrivatePools pools_of(list kept)
 cdef PrivatePools of_thread(unsigned long long thread)
-cdef tuple take_over(object cupy)
-cdef int hand_back(tuple before) except -1
+cdef object take_over(object cupy)
+cdef int hand_back(object before) except -1
 cdef tuple what_is_owed()

@@ -26,6 +26,19 @@ def are_needed():
 
 
 @cython.cclass
+class TorchPool:
+    """A pool of torch's for one recorded body; once nobody keeps it, a later recording gets it."""
+
+    def __init__(self, device, pool):
+        self.device, self.pool = device, pool
+
+    def __del__(self):
+        spare_pools.setdefault(self.device, []).append(self.pool)
+
+
+@cython.freelist(8)
+@cython.final
+@cython.cclass
 class PrivatePools:
     """Pools of CuPy's and torch's for one recorded body; a with-block puts them in place of the common ones.
 
@@ -53,8 +66,9 @@ class PrivatePools:
         if torch_calls or ("torch" in modules and has_cuda()):
             self.open_torch(modules["torch"])
         try:
-            if "cupy" in modules and of_thread(self._thread) is None:
+            if "cupy" in modules and (innermost is None or of_thread(self._thread) is None):
                 self._before = take_over(modules["cupy"])
+                self._took_over = True
         except BaseException:
             self.close_torch()
             raise
@@ -65,16 +79,17 @@ class PrivatePools:
     def close(self):
         """Put the common ones back; where another thread opened these, it does so when it allocates."""
         self.leave_chain()
-        before, self._before = self._before, None
-        if before is not None:
+        if self._took_over:
+            self._took_over = False
+            before, self._before = self._before, None
             other: PrivatePools = of_thread(self._thread)
             if other is not None:
-                other._before = before
+                other._before, other._took_over = before, True
             elif self._thread == this_thread():
                 hand_back(before)
             elif is_alive(self._thread):
                 owed.append((self._thread, before))
-        return self.close_torch()
+        return 0 if self._torch is None else self.close_torch()
 
     def renew(self):
         """Another body came between: CuPy allocates from these again."""
@@ -108,13 +123,13 @@ class PrivatePools:
             pool = spare_pools[device].pop()
         except (KeyError, IndexError):
             pool = torch.cuda.MemPool()
-        self._torch = (device, pool, pool.id)
+        self._torch = TorchPool(device, pool)
         self._keep()
         if pool_calls[1] is None:
             self._manager = torch.cuda.use_mem_pool(pool)
             self._manager.__enter__()
         else:
-            pool_calls[1](device, self._torch[2])
+            pool_calls[1](device, pool.id)
         return 0
 
     def close_torch(self):
@@ -123,13 +138,10 @@ class PrivatePools:
         if manager is not None:
             manager.__exit__(None, None, None)
         elif self._torch is not None and pool_calls[1] is not None:
-            pool_calls[2](self._torch[0], self._torch[2])
-            pool_calls[3](self._torch[0], self._torch[2])
+            pool: TorchPool = self._torch
+            pool_calls[2](pool.device, pool.pool.id)
+            pool_calls[3](pool.device, pool.pool.id)
         return 0
-
-    def __del__(self):
-        if self._torch is not None:
-            spare_pools.setdefault(self._torch[0], []).append(self._torch[1])
 
     def allocate_cupy(self, size):
         """Memory of CuPy's own pool that stays allocated as long as the graph lives."""
@@ -167,37 +179,40 @@ def of_thread(thread):
 
 
 def take_over(cupy):
-    """Let CuPy allocate from pools in this thread; return what gives it back.
+    """Let CuPy allocate from pools in this thread; return what `hand_back` takes.
 
     These functions are those that ``cupy.cuda.using_allocator`` calls, which takes longer than a task.
     """
-    if owed and (before := what_is_owed()) is not None:
-        return before
+    if owed and (item := what_is_owed()) is not None:
+        return item[1]
     if not cupy_calls:
         memory = getattr(getattr(cupy, "cuda", None), "memory", None)
         names = ("_get_thread_local_allocator", "_set_thread_local_allocator")
         if memory is None or not hasattr(memory, names[1]):
             manager = cupy.cuda.using_allocator(_allocate_cupy)
             manager.__enter__()
-            return manager.__exit__, (None, None, None)
+            return manager
         cupy_calls[:] = [getattr(memory, name) for name in names]
     before = cupy_calls[0]()
     cupy_calls[1](_allocate_cupy)
-    return cupy_calls[1], (before,)
+    return before
 
 
 def hand_back(before):
     """Let CuPy allocate as before."""
-    before[0](*before[1])
+    if cupy_calls:
+        cupy_calls[1](before)
+    else:
+        before.__exit__(None, None, None)
     return 0
 
 
 def what_is_owed():
-    """Return what CuPy allocated from in this thread, where another one closed the pools; None if nothing is owed."""
+    """Return this thread, and what CuPy allocated from in it, where another one closed the pools; None if none has."""
     for item in list(owed):
         if item[0] == this_thread():
             owed.remove(item)
-            return item[1]
+            return item
     return None
 
 
@@ -215,7 +230,7 @@ def _allocate_cupy(size):
     pools: PrivatePools = of_thread(this_thread())
     if pools is not None:
         return pools.allocate_cupy(size)
-    before = what_is_owed()
-    if before is not None:
-        hand_back(before)
+    item = what_is_owed()
+    if item is not None:
+        hand_back(item[1])
     return modules["cupy"].cuda.alloc(size)

@@ -13,16 +13,21 @@ from stf.interop.current cimport Borrowed, borrow
 from stf.tasks.bodies cimport Body
 from stf.tasks.closures cimport constants_of
 
+cimport cython
+
+@cython.no_gc
 cdef class Recaptured:
     cdef readonly bint varies  # with values of parameters
     cdef object symbol  # of the task; or None
     cdef int64_t id  # of the task
     cdef object code  # that submitted it,
     cdef int lasti  # and the instruction there
-    cdef describe(self, TaskCore task)
+    cdef int describe(self, TaskCore task) except -1
 
+@cython.no_gc
 cdef class BlockCapture(Recaptured):
     cdef readonly tuple data  # the numbers of the data that it works on
+    cdef int describe_block(self, TaskCore task) except -1
 
 cdef class BodyCapture(Recaptured):
     cdef object root  # the port that captures

@@ -22,6 +22,7 @@ from stf.tasks.bodies import stream_block
 from stf.values.params import Param
 
 
+@cython.no_gc
 @cython.cclass
 class Recaptured:
     """What was captured of a task, and may be captured anew for a launch.
@@ -52,15 +53,20 @@ class Recaptured:
 
 
 @cython.final
+@cython.no_gc
 @cython.cclass
 class BlockCapture(Recaptured):
-    """A with-block that was captured where it stood: it cannot be captured again."""
+    """A with-block that was captured where it stood: it cannot be captured again. It has numbers, names and code."""
 
-    def __init__(self, task: TaskCore):
+    def describe_block(self, task: TaskCore):
+        """Remember what messages call the task, and its data."""
         self.describe(task)
-        self.varies = False
-        self.data = tuple([cython.cast(Access, access).core.id for access in task.accesses])  # the collector skips it
-        untrack(self)  # numbers, names and code
+        accesses: tuple = task.accesses
+        if len(accesses) == 1:
+            self.data = (cython.cast(Access, accesses[0]).core.id,)
+        else:
+            self.data = tuple([cython.cast(Access, access).core.id for access in accesses])
+        return untrack(self.data)  # numbers
 
     def refuses(self, data):
         """Return whether it works on some of the data, by number, and cannot on others in their place."""
@@ -68,6 +74,13 @@ class BlockCapture(Recaptured):
 
     def __call__(self, first, values, rebinding=None):
         return first
+
+
+def block_capture(task: TaskCore):
+    """Return what stands for a with-block that was captured."""
+    block: BlockCapture = BlockCapture.__new__(BlockCapture)
+    block.describe_block(task)
+    return block
 
 
 @cython.final
@@ -194,10 +207,9 @@ class BodyCapture(Recaptured):
                 capture.make_current()  # the body may have left another device current
                 borrowed.give_back()
         finally:
-            captured = capture.end()
+            captured = capture.end_body()
         if captured is not None:
             captured.memory = pools  # what the body allocated, for these values
-            captured.owner = capture.owner
         return captured
 
 

@@ -40,6 +40,7 @@ cdef int fail_with(Engine engine, TaskCore task, object error) except -1
 cdef int open_pools(Engine engine, TaskCore task) except -1
 cdef int close_pools(TaskCore task) except -1
 cdef object recapture()
+cdef object block_of(TaskCore task)
 cdef int record_body(Engine engine, Body body) except -1
 cdef bint is_playable(Engine engine, Body body, object error) except -1
 cdef int play_later(Engine engine, Body body, object error) except -1

@@ -48,6 +48,7 @@ from stf.values.parts import Parts
 TOKEN: object = adapters.TOKEN
 tensors_made: list = adapters.tensors_made
 recapture_module: object = None
+block_capture: object = None  # of that module
 log = logging.getLogger("stf")
 NOTHING: tuple = ()
 NO_FUNCTION: cython.int = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -432,12 +433,20 @@ def close_pools(task):
 
 def recapture():
     """Return the module of what captures and plays again, which is loaded with the first recording."""
-    global recapture_module
+    global recapture_module, block_capture
     if recapture_module is None:
         from stf.tasks import recapture as module
 
+        block_capture = module.block_capture
         recapture_module = module
     return recapture_module
+
+
+def block_of(task):
+    """Return what stands for a with-block that was captured."""
+    if block_capture is None:
+        recapture()
+    return block_capture(task)
 
 
 def record_body(engine, body):
@@ -489,7 +498,7 @@ def end_recorded(engine, task):
     """End a task whose work was captured, unless that was spoilt."""
     if not engine.scope.runs_once and not task.runs_in_call:
         port: RecordingPort = engine.port
-        port.capture_again(task.slot, recapture().BlockCapture(task))
+        port.capture_again(task.slot, block_of(task))
     try:
         engine.end(task)
     except CaptureError as reason:

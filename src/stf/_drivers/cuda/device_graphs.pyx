@@ -5,9 +5,9 @@ from libc.stdint cimport int64_t, uintptr_t
 
 from stf._drivers.cuda.devices cimport Device, pop, push
 from stf._drivers.cuda.driver cimport CudaDriver
-from stf._drivers.cuda.graphs cimport Captured, GraphStore
+from stf._drivers.cuda.graphs cimport Captured, GraphStore, open_capture
 
-from stf._drivers.cuda.graphs import Capture, Condition, child_of, last_node, node_count, memory_nodes_since
+from stf._drivers.cuda.graphs import Condition, child_of, last_node, node_count, memory_nodes_since
 from stf.errors import CaptureError
 
 
@@ -30,7 +30,7 @@ cdef class DeviceGraphs:
 
     def begin_capture(self, int device, owner):
         cdef Device gpu = self.driver.gpu(device)
-        return Capture(self.store, <int64_t><uintptr_t>gpu.context, gpu.name, 0, owner)
+        return open_capture(self.store, gpu.context, gpu.name, NULL, owner)
 
     def prepare(self, Captured graph):
         if graph.executable is None:

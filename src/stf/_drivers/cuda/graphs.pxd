@@ -1,6 +1,14 @@
 from cuda.bindings cimport cydriver as cu
 from libc.stdint cimport int64_t
 
+from stf._drivers.cuda.devices cimport Body
+from stf._port.captures cimport OpenCapture
+
+cdef struct Tail:
+    cu.CUgraph graph
+    const cu.CUgraphNode* needs
+    size_t count
+
 cdef class Executable:
     cdef cu.CUgraphExec handle
     cdef tuple shape
@@ -29,10 +37,20 @@ cdef class GraphStore:
 cdef class CaptureStream:
     cdef GraphStore store
     cdef cu.CUstream handle
+    cdef object pointer  # the stream's address
     cdef int64_t context
     cdef bint busy  # it is being captured
     cdef cu.CUstream ready(self, str where) except *
     cdef int spoil(self) except -1
+
+cdef class Capture(OpenCapture):
+    cdef cu.CUstream stream
+    cdef cu.CUgraph part
+    cdef cu.CUcontext context
+    cdef Body body
+    cdef GraphStore store
+    cdef str where
+    cdef Captured ended(self, cu.CUstream stream)
 
 cdef class Captured:
     cdef GraphStore store
@@ -42,6 +60,7 @@ cdef class Captured:
     cdef str where
     cdef tuple shape  # once it is complete
     cdef readonly int64_t node_count
+    cdef cu.CUgraphNode only  # its node, if it was captured with one alone
     cdef readonly bint is_own
     cdef public object memory  # of what was captured: lives as long as this
     cdef public object owner  # of the stream that a body was captured on, which is its own as long as this lives
@@ -53,12 +72,13 @@ cdef class Captured:
     cpdef int complete(self, bint is_own) except -1
     cdef int launch(self, cu.CUstream stream, bint may_be_captured, bint fixed) except -1
     cdef int prepare(self) except -1
-    cdef int add_to(self, cu.CUstream stream, bint fixed) except -1
+    cdef int add_to(self, cu.CUstream stream, Tail tail, bint fixed) except -1
     cdef bint is_chain_of_kernels(self, cu.CUgraphNode* nodes) except -1
     cdef cu.CUgraphNode add_kernel(self, cu.CUgraph graph, const cu.CUgraphNode* needs, size_t count, cu.CUgraphNode kernel) except *
     cdef size_t edge_count(self) except? 0
     cdef int renew(self, list changes) except -1
     cdef int renew_launch(self, cu.CUgraphNode node, tuple shape, bytes arguments) except -1
 
+cdef Capture open_capture(GraphStore store, cu.CUcontext context, str where, cu.CUgraph part, CaptureStream owner)
 cdef int64_t graph_of(cu.CUstream stream) except -1
 cdef int refuse_wait() except -1

@@ -17,6 +17,7 @@ from stf._drivers.cuda.devices cimport Body, begin_body, end_body, check, load_f
 from stf._drivers.cuda.gil cimport call, host_nodes, point_to_block
 from stf._drivers.cuda.host_nodes cimport OwnNode, put_own_node
 from stf._drivers.cuda.moves cimport count_nodes, memory_chain, move_memory
+from stf._port.captures cimport OpenCapture
 from stf._support.untracked cimport untrack
 from stf.errors import CaptureError
 
@@ -31,21 +32,28 @@ cdef enum:
     CHAIN = 8  # the most kernels of a body that are nodes of the graph around; more are a child
 
 
-cdef struct Tail:
-    cu.CUgraph graph
-    const cu.CUgraphNode* needs
-    size_t count
-
-
 cdef Tail tail_of(cu.CUstream stream) except *:
     """The graph that a stream is captured into, and what comes next there comes after."""
     cdef cu.CUstreamCaptureStatus status
     cdef Tail tail
-    code = call(host_nodes, cu.cuStreamGetCaptureInfo, stream, &status, NULL, &tail.graph, &tail.needs, NULL, &tail.count)
-    check(code, "cuStreamGetCaptureInfo", STREAM)
+    check(look_for_tail(stream, &status, &tail), "cuStreamGetCaptureInfo", STREAM)
     if status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
         raise CaptureError(SPOILT)
     return tail
+
+
+cdef bint find_tail(cu.CUstream stream, Tail* tail) except -1:
+    """As `tail_of`; False if the stream is not captured. The legacy stream cannot be."""
+    cdef cu.CUstreamCaptureStatus status
+    if look_for_tail(stream, &status, tail) != cu.CUDA_SUCCESS or status == cu.CU_STREAM_CAPTURE_STATUS_NONE:
+        return False
+    if status != cu.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+        raise CaptureError(SPOILT)
+    return True
+
+
+cdef cu.CUresult look_for_tail(cu.CUstream stream, cu.CUstreamCaptureStatus* status, Tail* tail) noexcept:
+    return call(host_nodes, cu.cuStreamGetCaptureInfo, stream, status, NULL, &tail.graph, &tail.needs, NULL, &tail.count)
 
 
 cdef int go_on_after(cu.CUstream stream, cu.CUgraphNode node) except -1:
@@ -158,6 +166,7 @@ cdef class GraphStore:
         else:
             check(call(host_nodes, cu.cuStreamCreate, &stream, cu.CU_STREAM_NON_BLOCKING), "cuStreamCreate", where)
         self.lent[<uintptr_t>stream] = context
+        recorded_on.add(<uintptr_t>stream)
         return stream
 
     cdef int give_stream(self, cu.CUstream stream, bint destroy) except -1:
@@ -165,6 +174,7 @@ cdef class GraphStore:
         context = self.lent.pop(<uintptr_t>stream, None)
         if context is None:
             return 0
+        recorded_on.discard(<uintptr_t>stream)
         if destroy:
             call(host_nodes, cu.cuStreamDestroy, stream)
         else:
@@ -231,6 +241,7 @@ cdef class GraphStore:
         self.empty()
         for stream, context in self.lent.items():
             self.streams.setdefault(context, []).append(stream)
+        recorded_on.difference_update(self.lent)
         self.lent.clear()
         for context, spare in self.streams.items():
             before = push(<cu.CUcontext><uintptr_t><int64_t>context)
@@ -240,11 +251,11 @@ cdef class GraphStore:
         self.streams.clear()
 
 
-recorded_on = set()  # the addresses of the streams that tasks are being captured on
+recorded_on = set()  # the addresses of the streams that `CaptureStream`s have; nobody else captures these
 
 
 def is_recorded_on(pointer):
-    """Whether a stream is that of a task, which is being captured."""
+    """Whether a stream, which is being captured, is that of a task."""
     return pointer in recorded_on
 
 
@@ -262,6 +273,7 @@ cdef class CaptureStream:
         """The stream; a new one if the last capture spoilt it. Its context is current."""
         if self.handle == NULL:
             self.handle = self.store.take_stream(self.context, where)
+            self.pointer = <uintptr_t>self.handle
         return self.handle
 
     cdef int spoil(self) except -1:
@@ -275,67 +287,59 @@ cdef class CaptureStream:
             self.store.give_stream(self.handle, False)
 
 
-cdef class Capture:
-    """A stream that is being captured; `pointer` is its address. With a `part`, into that part of a graph."""
+cdef Capture open_capture(GraphStore store, cu.CUcontext context, str where, cu.CUgraph part, CaptureStream owner):
+    """Begin to capture a stream: the `owner`'s, if nobody captures that now. With a `part`, into that part of a graph."""
+    cdef Capture capture = Capture.__new__(Capture)
+    capture.store = store
+    if owner is None or owner.busy:  # by another thread
+        owner = CaptureStream(store, <int64_t><uintptr_t>context)
+    capture.owner = owner
+    capture.context, capture.part, capture.where = context, part, where
+    check(begin_body(&capture.body, context), "cuCtxSetCurrent", where)
+    mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
+    try:
+        capture.stream = owner.ready(where)
+        if part != NULL:
+            code = call(host_nodes, cu.cuStreamBeginCaptureToGraph, capture.stream, part, NULL, NULL, 0, mode)
+        else:
+            code = call(host_nodes, cu.cuStreamBeginCapture, capture.stream, mode)
+        check(code, "cuStreamBeginCapture", where)
+    except BaseException:
+        if capture.stream != NULL:
+            owner.spoil()
+            capture.stream = NULL
+        end_body(&capture.body)
+        raise
+    owner.busy = True
+    capture.pointer = owner.pointer
+    store.captures += 1
+    return capture
 
-    cdef readonly int64_t pointer
-    cdef readonly CaptureStream owner  # of the stream
-    cdef cu.CUstream stream
-    cdef cu.CUgraph part
-    cdef cu.CUcontext context
-    cdef Body body
-    cdef GraphStore store
-    cdef str where
 
-    def __cinit__(self, GraphStore store, int64_t context, str where, int64_t part=0, CaptureStream owner=None):
-        self.store = store
-        self.owner = CaptureStream(store, context) if owner is None or owner.busy else owner  # by another thread
-        self.context = <cu.CUcontext><uintptr_t>context
-        self.part = <cu.CUgraph><uintptr_t>part
-        self.where = where
-        check(begin_body(&self.body, self.context), "cuCtxSetCurrent", where)
-        mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
-        try:
-            self.stream = self.owner.ready(where)
-            if part:
-                code = call(host_nodes, cu.cuStreamBeginCaptureToGraph, self.stream, self.part, NULL, NULL, 0, mode)
-            else:
-                code = call(host_nodes, cu.cuStreamBeginCapture, self.stream, mode)
-            check(code, "cuStreamBeginCapture", where)
-        except BaseException:
-            if self.stream != NULL:
-                self.owner.spoil()
-                self.stream = NULL
-            end_body(&self.body)
-            raise
-        self.owner.busy = True
-        self.pointer = <int64_t><uintptr_t>self.stream
-        recorded_on.add(self.pointer)
-        store.captures += 1
+cdef class Capture(OpenCapture):
+    """A stream that is being captured, which is its owner's, a `CaptureStream`."""
 
-    def make_current(self):
-        """Make the device current in this thread, until the end, for who puts something on the stream."""
-        check(begin_body(&self.body, self.context), "cuCtxSetCurrent", self.where)
+    cpdef int make_current(self) except -1:
+        return check(begin_body(&self.body, self.context), "cuCtxSetCurrent", self.where)
 
-    def is_spoilt(self):
+    cpdef bint is_spoilt(self) except -1:
         """Whether a call that cannot be captured has ended it; libraries tell of that by errors of their own."""
         cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
         call(host_nodes, cu.cuStreamIsCapturing, self.stream, &status)
         return status == cu.CU_STREAM_CAPTURE_STATUS_INVALIDATED
 
-    def end(self):
-        """Return what was captured; None for nothing, and of a part.
+    cpdef object end_body(self):
+        cdef Captured captured = self.end()
+        if captured is not None:
+            captured.owner = self.owner
+        return captured
 
-        Raises
-        ------
-        CaptureError
-            The capture was spoilt.
-        """
+    cpdef object end(self):
+        """Return what was captured; None for nothing, and of a part."""
         if self.stream == NULL:
             return None
         stream = self.stream
         self.stream = NULL
-        recorded_on.discard(self.pointer)
         try:
             return self.ended(stream)
         finally:
@@ -343,40 +347,44 @@ cdef class Capture:
             self.store.forget_given_up()
 
     cdef Captured ended(self, cu.CUstream stream):
+        cdef CaptureStream owner = self.owner
         cdef cu.CUgraph graph = NULL
-        cdef size_t nodes = 0
+        cdef cu.CUgraphNode nodes[CHAIN + 1]
+        cdef size_t count = CHAIN + 1
         try:
             code = call(host_nodes, cu.cuStreamEndCapture, stream, &graph)
-            self.owner.busy = False
+            owner.busy = False
             if code != cu.CUDA_SUCCESS or graph == NULL:
-                self.owner.spoil()
+                owner.spoil()
                 raise CaptureError(SPOILT)
             if self.part != NULL:
                 return None
             try:
-                check(call(host_nodes, cu.cuGraphGetNodes, graph, NULL, &nodes), "cuGraphGetNodes", self.where)
+                check(call(host_nodes, cu.cuGraphGetNodes, graph, nodes, &count), "cuGraphGetNodes", self.where)
+                if count > CHAIN:  # there may be more than there was room for
+                    count = count_nodes(graph, self.where)
             except BaseException:
                 call(host_nodes, cu.cuGraphDestroy, graph)
                 raise
         finally:
             end_body(&self.body)
-        if nodes == 0:
+        if count == 0:
             call(host_nodes, cu.cuGraphDestroy, graph)
             return None
-        return captured_of(self.store, graph, self.context, self.where, nodes)
+        return captured_of(self.store, graph, self.context, self.where, count, nodes[0] if count == 1 else NULL)
 
     def __del__(self):
         if self.stream != NULL:
-            self.owner.spoil()
+            (<CaptureStream>self.owner).spoil()
 
     def __dealloc__(self):
         end_body(&self.body)
 
 
-cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext context, str where, size_t nodes):
-    cdef Captured captured = Captured()
+cdef Captured captured_of(GraphStore store, cu.CUgraph graph, cu.CUcontext context, str where, size_t nodes, cu.CUgraphNode only):
+    cdef Captured captured = Captured.__new__(Captured)
     captured.store, captured.graph, captured.context, captured.where = store, graph, context, where
-    captured.node_count = nodes
+    captured.node_count, captured.only = nodes, only
     if store.late or store.host_parts or store.early:
         captured.late = store.late.pop(<int64_t><uintptr_t>graph, None)
         captured.early = store.early.pop(<int64_t><uintptr_t>graph, None)
@@ -405,13 +413,11 @@ cdef class Captured:
 
     cdef int launch(self, cu.CUstream stream, bint may_be_captured, bint fixed) except -1:
         """Put it on a stream; on one that is being captured, as a part of that graph, which is not renewed if `fixed`."""
-        cdef cu.CUstreamCaptureStatus status = cu.CU_STREAM_CAPTURE_STATUS_NONE
+        cdef Tail tail
         cdef cu.CUcontext before = push(self.context)
         try:
-            if may_be_captured and call(host_nodes, cu.cuStreamIsCapturing, stream, &status) != cu.CUDA_SUCCESS:
-                status = cu.CU_STREAM_CAPTURE_STATUS_NONE  # the legacy stream cannot be captured
-            if status != cu.CU_STREAM_CAPTURE_STATUS_NONE:
-                self.add_to(stream, fixed)
+            if may_be_captured and find_tail(stream, &tail):
+                self.add_to(stream, tail, fixed)
             else:
                 self.prepare()
                 check(call(host_nodes, cu.cuGraphLaunch, self.executable.handle, stream), "cuGraphLaunch", self.where)
@@ -454,9 +460,8 @@ cdef class Captured:
         if self.executable is not None and self.store is not None and not self.is_own:
             self.store.give(self.executable)
 
-    cdef int add_to(self, cu.CUstream stream, bint fixed) except -1:
+    cdef int add_to(self, cu.CUstream stream, Tail tail, bint fixed) except -1:
         """Become a child of the graph that a stream captures; or its nodes, of which CUDA makes no executable of their own."""
-        cdef Tail tail = tail_of(stream)
         cdef cu.CUgraphNode node = NULL
         cdef cu.CUgraphNode kernels[CHAIN]
         cdef size_t i
@@ -476,7 +481,10 @@ cdef class Captured:
         cdef size_t found, i
         if count > CHAIN or self.host_parts is not None or self.early is not None or self.late is not None:
             return False
-        check(call(host_nodes, cu.cuGraphGetNodes, self.graph, nodes, &count), "cuGraphGetNodes", self.where)
+        if count == 1:
+            nodes[0] = self.only
+        else:
+            check(call(host_nodes, cu.cuGraphGetNodes, self.graph, nodes, &count), "cuGraphGetNodes", self.where)
         for i in range(count):
             check(call(host_nodes, cu.cuGraphNodeGetType, nodes[i], &kind), "cuGraphNodeGetType", self.where)
             if kind != cu.CU_GRAPH_NODE_TYPE_KERNEL:
@@ -652,8 +660,7 @@ cdef class Condition:
         code = call(host_nodes, cu.cuGraphAddNode, &node, tail.graph, tail.needs, NULL, tail.count, &what)
         check(code, "cuGraphAddNode", self.where)
         go_on_after(stream, node)
-        part = <int64_t><uintptr_t>what.conditional.phGraph_out[0]
-        return Capture(self.store, <int64_t><uintptr_t>self.context, self.where, part)
+        return open_capture(self.store, self.context, self.where, what.conditional.phGraph_out[0], None)
 
 
 # -- a caller's graph ----------------------------------------------------------------------------------------------
