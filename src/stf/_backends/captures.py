@@ -62,6 +62,7 @@ class StreamCaptures(Captures):
             inner: LanePort = self.make_port(self.driver, WIDTH, self.devices)
             try:
                 inner.callers.start_after(place, capture.pointer, True, staged)
+                inner.records_late = self.driver.records_late  # no body asks for an event while it has a stream
                 slot = play(inner)
                 inner.callers.signal(slot, capture.pointer)
                 inner.end(slot)

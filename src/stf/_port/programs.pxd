@@ -55,7 +55,7 @@ cdef class Program:
     cdef Numbers first_need  # of each node, where its needs begin; and the end
     cdef Numbers work  # the operations of each node: 8 * position + kind
     cdef Numbers first_work  # of each node, where its work begins; and the end
-    cdef Numbers followed  # of each node, whether another one comes after it
+    cdef Numbers followed  # of each node, how many others come after it
     cdef Numbers launches  # of kernels: a header, the bytes of the arguments, and the pointers
     cdef Numbers pointers  # of the next launch
     cdef public int calls  # bodies that run on the host
@@ -75,6 +75,7 @@ cdef class Program:
     cpdef int64_t take(self, Program other, object chosen, object needs) except -1
     cpdef tuple operation(self, int64_t position)
     cpdef bint is_last(self, int64_t index)
+    cdef bint continues_alone(self, int64_t node) noexcept
     cdef bytes block_at(self, int64_t position, dict others)
     cpdef list replicas_at(self, int64_t position)
 

@@ -132,7 +132,7 @@ class Program:
         self.kinds.add(4 * node.place + node.kind)
         for i in range(node.needs.count):
             self.needs.add(node.needs.items[i])
-            self.followed.items[node.needs.items[i]] = 1
+            self.followed.items[node.needs.items[i]] += 1
         for i in range(node.work.count):
             self.work.add(node.work.items[i])
         self.first_need.add(self.needs.count)
@@ -209,6 +209,14 @@ class Program:
     def is_last(self, index):
         """Return whether no other node comes after one."""
         return not self.followed.items[index]
+
+    def continues_alone(self, node):
+        """Return whether a node comes after one other, which does something, and after which no other node comes."""
+        first: cython.longlong = self.first_need.items[node]
+        if self.first_need.items[node + 1] != first + 1:
+            return False
+        before: cython.longlong = self.needs.items[first]
+        return self.followed.items[before] == 1 and self.first_work.items[before] != self.first_work.items[before + 1]
 
     def bodies(self):
         """Return what calls or captures bodies anew, for other values or other data."""

@@ -114,6 +114,8 @@ class Frame:
             place = self.task.where
         engine.gate.enter()
         try:
+            if port.captured and program.continues_alone(node):
+                port.rewrites, port.rewritten = 1, needs.items[0]  # whose event nobody else will ask for
             self.slot = port.begin(place, needs, program.kinds.items[node] & 3)
             try:
                 for i in range(first, last):
@@ -124,6 +126,7 @@ class Frame:
             except BaseException:
                 events.add(port.abort(self.slot))
                 raise
+            port.writes = port.captured and program.followed.items[node] == 1  # its event may not be needed
             return port.end(self.slot)
         finally:
             engine.gate.leave()

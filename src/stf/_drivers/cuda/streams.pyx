@@ -69,7 +69,7 @@ cdef class HostStream(Stream):
 
 cdef bint put_off(DeviceStream lane, int64_t sequence) noexcept:
     """Leave an event of a stream of ours to who asks for it; not all of them, since they say how far the stream is."""
-    if sequence % COMMITTED == 0 or lane.keeps or lane.lent or lane.foreign or lane.adopted:
+    if sequence % COMMITTED == 0 or lane.keeps or (lane.lent and not lane.captured) or lane.foreign or lane.adopted:
         return False  # what is kept goes when the event behind it is known to be done
     lane.uncommitted[sequence % RING] = True
     return True
