@@ -40,6 +40,7 @@ cdef class CaptureStream:
     cdef object pointer  # the stream's address
     cdef int64_t context
     cdef bint busy  # it is being captured
+    cdef Capture spare  # which has ended, for the next body
     cdef cu.CUstream ready(self, str where) except *
     cdef int spoil(self) except -1
 

@@ -289,11 +289,13 @@ cdef class CaptureStream:
 
 cdef Capture open_capture(GraphStore store, cu.CUcontext context, str where, cu.CUgraph part, CaptureStream owner):
     """Begin to capture a stream: the `owner`'s, if nobody captures that now. With a `part`, into that part of a graph."""
-    cdef Capture capture = Capture.__new__(Capture)
-    capture.store = store
+    cdef Capture capture
     if owner is None or owner.busy:  # by another thread
         owner = CaptureStream(store, <int64_t><uintptr_t>context)
-    capture.owner = owner
+    capture, owner.spare = owner.spare, None
+    if capture is None:
+        capture = Capture.__new__(Capture)
+    capture.store, capture.owner = store, owner
     capture.context, capture.part, capture.where = context, part, where
     check(begin_body(&capture.body, context), "cuCtxSetCurrent", where)
     mode = cu.CU_STREAM_CAPTURE_MODE_RELAXED
@@ -329,9 +331,12 @@ cdef class Capture(OpenCapture):
         return status == cu.CU_STREAM_CAPTURE_STATUS_INVALIDATED
 
     cpdef object end_body(self):
+        cdef CaptureStream owner = self.owner
         cdef Captured captured = self.end()
         if captured is not None:
-            captured.owner = self.owner
+            captured.owner = owner
+        if owner is not None:  # else it has ended before
+            self.owner, owner.spare = None, self  # and it leads back to nobody
         return captured
 
     cpdef object end(self):
