@@ -49,6 +49,10 @@ class StreamCaptures(Captures):
         lane = cython.cast(Lane, self.port.lanes[slot])
         return self.driver.play_captured(lane.stream, captured, fixed)
 
+    def play_all(self, slot, captured):
+        lane = cython.cast(Lane, self.port.lanes[slot])
+        return self.driver.play_all_captured(lane.stream, captured)
+
     def queue(self, slot, captured, changes):
         lane = cython.cast(Lane, self.port.lanes[slot])
         return self.driver.queue_captured(lane.stream, captured, changes)

@@ -60,6 +60,7 @@ cdef class Driver:
     cpdef int wait_on_external(self, int stream, int64_t pointer) except -1
     cpdef int launch(self, int stream, int64_t function, int gx, int gy, int gz, int bx, int by, int bz, int shared, int64_t block, int nbytes) except -1
     cpdef int play_captured(self, int stream, object captured, bint fixed) except -1
+    cpdef int play_all_captured(self, int stream, list captured) except -1
     cpdef bint defers(self, int stream, object captured) except -1
     cpdef int queue_captured(self, int stream, object captured, list changes) except -1
     cpdef int signal_external(self, int stream, int64_t pointer) except -1

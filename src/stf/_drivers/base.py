@@ -231,6 +231,12 @@ class Driver:
         """
         raise NotImplementedError
 
+    def play_all_captured(self, stream, captured):
+        """Put on a stream, one after the other, what is in a list, as `play_captured` does if it is fixed."""
+        for item in captured:
+            self.play_captured(stream, item, True)
+        return 0
+
     def defers(self, stream, captured):
         """Whether CUDA would get it later: the stream waits for the host, or launches of it do; None is any work."""
         return False

@@ -16,6 +16,7 @@ cdef class Captures:
     cpdef OpenCapture begin(self, int place, object owner)
     cdef bint takes(self, int slot, int place) except -1
     cdef int play(self, int slot, object captured, bint fixed) except -1
+    cdef int play_all(self, int slot, list captured) except -1
     cdef int queue(self, int slot, object captured, list changes) except -1
     cpdef object capture(self, int place, object play, int staged)
     cpdef int call(self, int slot, object body, list targets) except -1

@@ -61,6 +61,12 @@ class Captures:
         """Put on the slot what was captured; in a graph that the slot is captured into, `fixed` is not renewed."""
         raise NotImplementedError
 
+    def play_all(self, slot, captured):
+        """Put on the slot, one after the other, what is in a list; in a graph, nothing of it is renewed."""
+        for item in captured:
+            self.play(slot, item, True)
+        return 0
+
     def queue(self, slot, captured, changes):
         """Put it on the slot for later, after changes of all its nodes that may change; None: none may."""
         raise NotImplementedError

@@ -76,6 +76,7 @@ cdef class Program:
     cpdef tuple operation(self, int64_t position)
     cpdef bint is_last(self, int64_t index)
     cdef bint continues_alone(self, int64_t node) noexcept
+    cdef bint continues_at_once(self, int64_t node) noexcept
     cdef bytes block_at(self, int64_t position, dict others)
     cpdef list replicas_at(self, int64_t position)
 

@@ -218,6 +218,14 @@ class Program:
         before: cython.longlong = self.needs.items[first]
         return self.followed.items[before] == 1 and self.first_work.items[before] != self.first_work.items[before + 1]
 
+    def continues_at_once(self, node):
+        """Return whether there is a node of that number, and it continues the one just before it, at its place."""
+        if node >= self.count or not self.continues_alone(node):
+            return False
+        return self.needs.items[self.first_need.items[node]] == node - 1 and (
+            self.kinds.items[node] == self.kinds.items[node - 1]
+        )
+
     def bodies(self):
         """Return what calls or captures bodies anew, for other values or other data."""
         known = [operation for operation in self.objects if operation is not None]

@@ -20,11 +20,15 @@ cdef class Frame:
     cdef readonly object values  # of the parameters of what is played; None: as recorded
     cdef object binding  # of the values of a nested graph to those of the launch; None outside of them
     cdef public object unread  # data that nobody looks at, whose copies are left out
+    cdef list gathered  # captured bodies that go on the open slot next; None for none
     cdef Variant variant  # of a graph that is captured; None where it is played
     cdef Frame inside(self)
     cpdef Numbers play(self, Program program)
     cdef int open(self, EventSet events) except -1
-    cdef int64_t play_node(self, Program program, int64_t node, int64_t start, Numbers events, EventSet needs) except -1
+    cdef int64_t play_from(self, Program program, int64_t node, int64_t start, Numbers events, EventSet needs) except -1
+    cdef int put_work(self, Program program, int64_t node) except -1
+    cdef bint gather(self, tuple operation) except -1
+    cdef int put_gathered(self) except -1
     cdef int run_nested(self, tuple operation) except -1
     cdef int run_own(self, object routine) except -1
     cdef int put(self, Program program, tuple operation) except -1

@@ -29,6 +29,8 @@ from stf._engine.failures import Failure
 from stf._recording.graph_calls import Call, GraphCall, Last, LaunchCopy
 from stf.errors import CaptureError, TaskFailedError
 
+TOGETHER: cython.int = 64  # the most nodes of a graph that are put on one slot: other threads wait meanwhile
+
 
 @cython.freelist(8)
 @cython.final
@@ -54,10 +56,10 @@ class Frame:
             engine.gate.leave()
         events = Numbers()
         needs = EventSet()
-        node: cython.longlong
+        node: cython.longlong = 0
         try:
-            for node in range(program.count):
-                events.add(self.play_node(program, node, start, events, needs))
+            while node < program.count:
+                node = self.play_from(program, node, start, events, needs)
         finally:
             ends = EventSet()
             ends.add(start)
@@ -95,9 +97,14 @@ class Frame:
                 self.task.slot = self.slot
         return 0
 
-    def play_node(self, program, node, start, events, needs):
-        """Put one node on a slot of its own; return its event. `needs` is room for what it waits for."""
+    def play_from(self, program, node, start, events, needs):
+        """Put a node on a slot of its own, and add its event; return the next node. `needs` is room for what it needs.
+
+        In a graph of ours the nodes behind it that continue it are put on the same slot.
+        """
         i: cython.longlong
+        _: cython.longlong
+        slot: cython.int
         engine, port = self.engine, self.port
         first: cython.longlong = program.first_need.items[node]
         last: cython.longlong = program.first_need.items[node + 1]
@@ -108,28 +115,72 @@ class Frame:
             needs.add(events.items[program.needs.items[i]])
         first, last = program.first_work.items[node], program.first_work.items[node + 1]
         place: cython.int = program.kinds.items[node] >> 2
+        following: cython.longlong = node + 1
         if first == last:  # what only orders is nobody's work
             if needs.count == 1:
-                return needs.items[0]
+                events.add(needs.items[0])
+                return following
             place = self.task.where
         engine.gate.enter()
         try:
             if port.captured and program.continues_alone(node):
                 port.rewrites, port.rewritten = 1, needs.items[0]  # whose event nobody else will ask for
-            self.slot = port.begin(place, needs, program.kinds.items[node] & 3)
+            slot = self.slot = port.begin(place, needs, program.kinds.items[node] & 3)
             try:
-                for i in range(first, last):
-                    if program.work.items[i] & 7 == LAUNCH:
-                        self.put_launch(program, program.work.items[i] >> 3, None)
-                    else:
-                        self.put(program, program.operation(i))
+                self.put_work(program, node)
+                if self.variant is not None:
+                    while self.slot == slot and following < node + TOGETHER and program.continues_at_once(following):
+                        self.put_work(program, following)
+                        following += 1
+                    self.put_gathered()
             except BaseException:
+                self.gathered = None
                 events.add(port.abort(self.slot))
                 raise
-            port.writes = port.captured and program.followed.items[node] == 1  # its event may not be needed
-            return port.end(self.slot)
+            port.writes = port.captured and program.followed.items[following - 1] == 1  # its event may not be needed
+            event: cython.longlong = port.end(self.slot)
         finally:
             engine.gate.leave()
+        for _ in range(node, following):
+            events.add(event)
+        return following
+
+    def put_work(self, program, node):
+        """Put the operations of a node on the open slot; in a graph of ours, bodies that stay as they are later."""
+        i: cython.longlong
+        for i in range(program.first_work.items[node], program.first_work.items[node + 1]):
+            kind: cython.longlong = program.work.items[i] & 7
+            if kind == CAPTURED and self.variant is not None and self.gather(program.operation(i)):
+                continue
+            if self.gathered is not None:
+                self.put_gathered()
+            if kind == LAUNCH:
+                self.put_launch(program, program.work.items[i] >> 3, None)
+            else:
+                self.put(program, program.operation(i))
+        return 0
+
+    def gather(self, operation):
+        """Keep a body that was captured for `put_gathered`; False if it may be captured anew, or is nothing."""
+        captured, again = operation[1], operation[2]
+        if captured is None:
+            return False
+        if again is not None:
+            if again.varies or self.launch.rebinding is not None:
+                return False
+            if self.variant.by_replica is not None and again.replicas():
+                return False
+        if self.gathered is None:
+            self.gathered = []
+        self.gathered.append(captured)
+        return True
+
+    def put_gathered(self):
+        """Put on the open slot, one after the other, the bodies that were gathered for it."""
+        gathered, self.gathered = self.gathered, None
+        if gathered is not None:
+            self.port.captures.play_all(self.slot, gathered)
+        return 0
 
     def put(self, program, operation):
         """Put one operation on the open slot."""

@@ -14,7 +14,7 @@ from libc.stdint cimport int64_t, uintptr_t
 from cuda.bindings cimport cydriver as cu
 
 from stf._drivers.base cimport MANAGED, STAGED_HERE, extent
-from stf._drivers.cuda.graphs cimport Captured, GraphStore, graph_of, refuse_wait
+from stf._drivers.cuda.graphs cimport Captured, GraphStore, add_all, graph_of, refuse_wait
 from stf._drivers.cuda.submitter cimport LAUNCH_GRAPH
 from stf._drivers.cuda.devices cimport check, give_back, is_capturing, pop, push, refuse_capture, relax
 from stf._drivers.cuda.devices cimport report_loss
@@ -364,6 +364,19 @@ cdef class CallersDriver(ReadbackDriver):
         self.launch_captured(lane, graph, fixed)
         graph.proven = not lane.captured and graph.executable is not None
         return 0
+
+    cpdef int play_all_captured(self, int stream, list captured) except -1:
+        cdef DeviceStream lane = <DeviceStream>self.streams[stream]
+        cdef bint is_plain = lane.captured and self.lost is None and not self.defers(stream, None)
+        cdef Captured graph
+        for item in captured:
+            graph = item
+            is_plain = is_plain and graph.early is None and graph.late is None
+        if is_plain:
+            self.flush()
+            if add_all(lane.handle, captured):
+                return 0
+        return ReadbackDriver.play_all_captured(self, stream, captured)
 
     cpdef bint defers(self, int stream, object captured) except -1:
         cdef DeviceStream lane = <DeviceStream>self.streams[stream]

@@ -73,13 +73,14 @@ cdef class Captured:
     cpdef int complete(self, bint is_own) except -1
     cdef int launch(self, cu.CUstream stream, bint may_be_captured, bint fixed) except -1
     cdef int prepare(self) except -1
-    cdef int add_to(self, cu.CUstream stream, Tail tail, bint fixed) except -1
+    cdef cu.CUgraphNode add_to(self, Tail tail, bint fixed) except *
     cdef bint is_chain_of_kernels(self, cu.CUgraphNode* nodes) except -1
     cdef cu.CUgraphNode add_kernel(self, cu.CUgraph graph, const cu.CUgraphNode* needs, size_t count, cu.CUgraphNode kernel) except *
     cdef size_t edge_count(self) except? 0
     cdef int renew(self, list changes) except -1
     cdef int renew_launch(self, cu.CUgraphNode node, tuple shape, bytes arguments) except -1
 
+cdef bint add_all(cu.CUstream stream, list captured) except -1
 cdef Capture open_capture(GraphStore store, cu.CUcontext context, str where, cu.CUgraph part, CaptureStream owner)
 cdef int64_t graph_of(cu.CUstream stream) except -1
 cdef int refuse_wait() except -1

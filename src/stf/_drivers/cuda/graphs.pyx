@@ -422,7 +422,7 @@ cdef class Captured:
         cdef cu.CUcontext before = push(self.context)
         try:
             if may_be_captured and find_tail(stream, &tail):
-                self.add_to(stream, tail, fixed)
+                go_on_after(stream, self.add_to(tail, fixed))
             else:
                 self.prepare()
                 check(call(host_nodes, cu.cuGraphLaunch, self.executable.handle, stream), "cuGraphLaunch", self.where)
@@ -465,8 +465,8 @@ cdef class Captured:
         if self.executable is not None and self.store is not None and not self.is_own:
             self.store.give(self.executable)
 
-    cdef int add_to(self, cu.CUstream stream, Tail tail, bint fixed) except -1:
-        """Become a child of the graph that a stream captures; or its nodes, of which CUDA makes no executable of their own."""
+    cdef cu.CUgraphNode add_to(self, Tail tail, bint fixed) except *:
+        """Become a child of a graph; or its nodes, of which CUDA makes no executable of their own. Return the last one."""
         cdef cu.CUgraphNode node = NULL
         cdef cu.CUgraphNode kernels[CHAIN]
         cdef size_t i
@@ -476,7 +476,7 @@ cdef class Captured:
         else:
             code = call(host_nodes, cu.cuGraphAddChildGraphNode, &node, tail.graph, tail.needs, tail.count, self.graph)
             check(code, "cuGraphAddChildGraphNode", self.where)
-        return go_on_after(stream, node)
+        return node
 
     cdef bint is_chain_of_kernels(self, cu.CUgraphNode* nodes) except -1:
         """Whether it is a few kernels, each after the one before; they become `nodes`."""
@@ -557,6 +557,25 @@ cdef class Captured:
     def __dealloc__(self):
         if self.graph != NULL:
             call(host_nodes, cu.cuGraphDestroy, self.graph)
+
+
+cdef bint add_all(cu.CUstream stream, list captured) except -1:
+    """Let graphs that are not renewed become parts of the one that a stream captures; False if it is not captured."""
+    cdef Captured graph = captured[0]
+    cdef cu.CUgraphNode node = NULL
+    cdef Tail tail
+    cdef cu.CUcontext before = push(graph.context)
+    try:
+        if not find_tail(stream, &tail):
+            return False
+        for item in captured:
+            graph = item
+            node = graph.add_to(tail, True)
+            tail.needs, tail.count = &node, 1
+        go_on_after(stream, node)
+    finally:
+        pop(before)
+    return True
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------
