@@ -108,7 +108,7 @@ class Pool:
         return stf_give_number(cython.address(self.pool), cython.address(chain.chain), number)
 
     def want(self, chain, number):
-        """Return whether a stream has got to a number; if not, it is among the `next_reached` when tasks get it there."""
+        """Return whether a stream has got to a number; if not, it is one of `next_reached` when tasks get it there."""
         return stf_want(cython.address(self.pool), cython.address(chain.chain), number)
 
     def want_only(self, chain, number):
