@@ -186,6 +186,7 @@ def extensions() -> list[Extension]:
                 module_name(p),
                 [str(p)],
                 include_dirs=[str(HEADERS), *cuda_headers()],
+                depends=headers_of(p),
                 language="c++",
             )
             for p in drivers
@@ -288,9 +289,8 @@ def files_of(extension: Extension) -> list[str]:
 
 
 def headers_of(module: Path) -> list[str]:
-    """Return the header of a module, if it has one."""
-    header = module.with_suffix(".h")
-    return [str(header)] if header.exists() else []
+    """Return the headers that a module may include: those of the drivers."""
+    return [str(header) for header in sorted(HEADERS.glob("*.h"))] if HEADERS in module.parents else []
 
 
 def module_name(path: Path) -> str:

@@ -41,7 +41,15 @@ typedef PyThread_type_lock stf_lock;
 #define POOL_YIELD() sched_yield()
 #endif
 
-enum { POOL_LOOKS = 64, POOL_YIELDS = 32 }; /* between yields, of one thread that finds nothing to do; until it sleeps */
+#ifdef __linux__
+extern int sched_getcpu(void);
+#define POOL_CORE() sched_getcpu()
+#else
+#define POOL_CORE() (-1)
+#endif
+
+enum { POOL_LOOKS = 64, POOL_YIELDS = 16 }; /* between yields, of one thread that finds nothing to do; until it sleeps */
+enum { POOL_LINE = 64 };                    /* bytes of a line of the cache, which takes long to go from core to core */
 enum { POOL_BEGUN = 1 };                    /* the fate of a task whose body has begun, as the engine knows it */
 
 typedef int (*stf_compiled)(int64_t *slots); /* 0 if all went well */
@@ -95,7 +103,11 @@ typedef struct {
     int64_t has_reached; /* `reached` is not empty, and no thread is on its way to Python */
     int64_t count;       /* of tasks that are not done */
     int64_t asks;        /* Python looks at each task before it begins, until all are done */
-    int64_t looking;     /* threads that look for a task */
+    int64_t padding[POOL_LINE / 8];
+    int64_t looking; /* threads that look for a task */
+    int64_t bell;    /* what they look at: a line of the cache that is written once for each task */
+    int64_t core;    /* where the last task was put from while they look; -1: the system does not say */
+    int64_t more_padding[POOL_LINE / 8];
 } stf_pool;
 
 static int64_t stf_clock(void) {
@@ -139,7 +151,11 @@ static void stf_post(stf_sleeper *sleeper) {
 /* Let a thread that sleeps come, unless one looks already; return whether one comes. */
 static int stf_call_one(stf_pool *pool) {
     stf_sleeper *sleeper = pool->sleepers;
-    if (POOL_LOAD(&pool->looking)) return 1;
+    if (POOL_LOAD(&pool->looking)) {
+        POOL_STORE(&pool->core, (int64_t)POOL_CORE());
+        POOL_STORE(&pool->bell, pool->bell + 1);
+        return 1;
+    }
     if (sleeper == NULL) return 0;
     pool->sleepers = sleeper->next;
     sleeper->is_asleep = 0;
@@ -349,15 +365,21 @@ static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
     POOL_RELEASE(pool->lock);
 }
 
-/* Look for a task for some microseconds, unless another thread does, or this one is called. */
+/* Look for a task for some microseconds, unless another thread does, or this one is called; but do not take the core of
+   who puts tasks, where others have the rest. */
 static void stf_look(stf_pool *pool, stf_sleeper *me) {
+    int64_t heard = POOL_LOAD(&pool->bell);
     if (POOL_SWAP(&pool->looking, 1)) return;
-    for (int yields = 0; yields < POOL_YIELDS; yields++) {
-        for (int looks = 0; looks < POOL_LOOKS; looks++) {
-            if (POOL_LOAD(&pool->ready) != 0 || POOL_LOAD(&me->is_called)) yields = POOL_YIELDS, looks = POOL_LOOKS;
-            POOL_RELAX();
+    if (!stf_has_ready(pool)) { /* what is put from here on rings */
+        for (int yields = 0; yields < POOL_YIELDS; yields++) {
+            int core = POOL_CORE();
+            if (core >= 0 && core == POOL_LOAD(&pool->core)) break;
+            for (int looks = 0; looks < POOL_LOOKS; looks++) {
+                if (POOL_LOAD(&pool->bell) != heard || POOL_LOAD(&me->is_called)) yields = POOL_YIELDS, looks = POOL_LOOKS;
+                POOL_RELAX();
+            }
+            POOL_YIELD();
         }
-        POOL_YIELD();
     }
     POOL_STORE(&pool->looking, 0);
 }
