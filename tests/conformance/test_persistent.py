@@ -135,6 +135,49 @@ def test_parameters_of_each_launch(ctx: Any, backend: str) -> None:
     assert is_loop(g) == (backend in ("auto", "persistent"))
 
 
+def test_a_parameter_is_written_once_for_all_steps(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs a step gives it its numbers: one thread that did it for all would keep the others waiting."""
+    written: list[Any] = []
+
+    class Watched:
+        def __init__(self, loop: Any) -> None:
+            self.loop = loop
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.loop, name)
+
+        def put(self, *given: Any) -> int:
+            written.append(given)
+            return self.loop.put(*given)
+
+        def set_words(self, words: list[int]) -> int:
+            written.append(words)
+            return self.loop.set_words(words)
+
+    make = persistent.Plan.__init__
+
+    def watch(plan: Any, *given: Any) -> None:
+        make(plan, *given)
+        plan.loop = Watched(plan.loop)
+
+    monkeypatch.setattr(persistent.Plan, "__init__", watch)
+    columns = [ctx.logical_data(np.zeros(1, np.int64)) for _ in range(4)]
+    g = ctx.task_graph(backend="persistent")
+    n = g.param("n", 0)
+    with g:
+        for k in range(10):
+            for x in columns:
+
+                @ctx.parallel_for((1,), x.rw(), args=(k, n))
+                def add(_, x, k, n):
+                    x[0] += n * k
+
+    for value in (3, 5):
+        g.launch(n=value)
+    assert [int(x.numpy()[0]) for x in columns] == [45 * 8] * 4
+    assert written == [[3], [5]]
+
+
 def test_a_value_of_another_type_is_played(ctx: Any) -> None:
     x = ctx.logical_data_zeros(4)
     g = ctx.task_graph(backend="persistent")

@@ -11,7 +11,8 @@
 enum { STEPS = 60, NEEDS = 4, QUEUES = 6, THREADS = 4 };
 
 static stf_loop loop;
-static int64_t values[STEPS], table[STEPS * (NEEDS + 3)];
+static int64_t values[STEPS], table[STEPS * (NEEDS + 4)];
+static int64_t word; /* of each launch */
 static int64_t launch; /* of which helpers hear; 0: none, -1: they go */
 static uint64_t state;
 static uint8_t flag;
@@ -23,7 +24,7 @@ static uint64_t draw(uint64_t below) {
 }
 
 static int add(int64_t *slots) {
-    int64_t sum = 1;
+    int64_t sum = slots[NEEDS + 3]; /* a number of the launch */
     for (int64_t i = 0; i < slots[2]; i++) sum += values[slots[3 + i]] % 1000003;
     for (volatile int64_t i = 0; i < slots[0]; i++) continue; /* a hostile delay */
     values[slots[1]] += sum;
@@ -52,6 +53,7 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
     static stf_step steps[STEPS + 1];
     static stf_queue queues[QUEUES + 1];
     static int32_t waits[STEPS * NEEDS * 2];
+    static stf_number numbers[1] = {{NEEDS + 3, 0}};
     static uint8_t done[STEPS * QUEUES];
     int count = 2 + (int)draw(STEPS - 2), used = 1 + (int)draw(QUEUES), place[STEPS], position = 0, wait = 0;
     memset(queues, 0, sizeof queues);
@@ -66,10 +68,10 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
         queues[q].state = LOOP_OVER;
         for (int i = 0; i < count; i++) {
             if (place[i] != q) continue;
-            int64_t *slots = table + i * (NEEDS + 3);
+            int64_t *slots = table + i * (NEEDS + 4);
             slots[0] = draw(4) ? 0 : (int64_t)draw(2000);
             slots[1] = i, slots[2] = counts[i];
-            steps[position] = (stf_step){add, slots, wait, wait, i};
+            steps[position] = (stf_step){.body = add, .slots = slots, .first_wait = wait, .last_number = 1, .done = i};
             for (int k = 0; k < counts[i]; k++) {
                 slots[3 + k] = needs[i][k];
                 if (place[needs[i][k]] != q) waits[wait++] = (int32_t)needs[i][k];
@@ -80,12 +82,13 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
         queues[q].last = position;
     }
     /* one more step, in a queue of its own, after all others */
-    steps[position] = (stf_step){decide, table, wait, wait + count, -1};
+    steps[position] = (stf_step){.body = decide, .slots = table, .first_wait = wait, .last_wait = wait + count, .done = -1};
     for (int i = 0; i < count; i++) waits[wait++] = i;
     queues[used].first = position;
     queues[used].last = position + 1;
     queues[used].state = LOOP_OVER;
-    loop = (stf_loop){steps, waits, done, queues, used + 1, 0, 0, 0, 0, loop.inside, 0, loop.launches, 0};
+    loop = (stf_loop){.steps = steps, .waits = waits, .numbers = numbers, .words = &word, .done = done, .queues = queues, .count = used + 1,
+                      .inside = loop.inside, .launches = loop.launches};
     return count;
 }
 
@@ -103,6 +106,7 @@ int main(int argc, char **argv) {
         for (int turn = 0; turn < 6; turn++) {
             int64_t rounds = 1 + (int64_t)draw(5);
             rounds_left = rounds;
+            word = 1 + turn;
             int64_t now = stf_open(&loop);
             LOOP_STORE(&launch, now);
             if (stf_lead(&loop, 1000, &flag) != 0 || loop.rounds != rounds) {
@@ -111,7 +115,7 @@ int main(int argc, char **argv) {
             }
             for (int64_t k = 0; k < rounds; k++)
                 for (int i = 0; i < count; i++) {
-                    int64_t sum = 1;
+                    int64_t sum = word;
                     for (int j = 0; j < counts[i]; j++) sum += wanted[needs[i][j]] % 1000003;
                     wanted[i] += sum;
                 }

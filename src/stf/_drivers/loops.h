@@ -53,11 +53,18 @@ enum { LOOP_FREE = 0, LOOP_TAKEN = 1, LOOP_OVER = 2 }; /* the states of a queue 
 
 typedef int (*stf_body)(int64_t *slots); /* 0 if all went well; its arguments are in a table, from the second slot on */
 
+/* A slot that gets a word of the launch. Who runs the step copies it: one thread that wrote the slots of all steps would
+   keep the others waiting, and their slots would come from its cache. */
+typedef struct {
+    int32_t slot, word;
+} stf_number;
+
 typedef struct {
     stf_body body; /* NULL: it only orders */
     int64_t *slots;
-    int32_t first_wait, last_wait; /* the bytes that it waits for */
-    int64_t done;                  /* its own byte; -1 if nobody waits for it */
+    int32_t first_wait, last_wait;     /* the bytes that it waits for */
+    int32_t first_number, last_number; /* the numbers that it gets */
+    int64_t done;                      /* its own byte; -1 if nobody waits for it */
 } stf_step;
 
 typedef struct {
@@ -70,18 +77,22 @@ typedef struct {
 typedef struct {
     stf_step *steps; /* of all queues, one queue after the other */
     int32_t *waits;
-    uint8_t *done; /* of a round: equal to `value` */
+    stf_number *numbers;
+    int64_t *words; /* of a launch */
+    uint8_t *done;  /* of a round: equal to `value` */
     stf_queue *queues;
-    int64_t count;   /* of queues */
-    int64_t value;   /* written between rounds, read by who has taken a queue since */
-    int64_t left;    /* queues that are not over */
-    int64_t failed;  /* 1 + the number of a step whose body failed first; bodies behind it are left out */
-    int64_t open;    /* the number of the launch that takes helpers; 0: none */
-    int64_t inside;  /* helpers that may look at it */
-    int64_t arrived; /* helpers of this launch, so that each begins at another queue */
+    int64_t count;  /* of queues */
+    int64_t value;  /* written between rounds, read by who has taken a queue since */
+    int64_t failed; /* 1 + the number of a step whose body failed first; bodies behind it are left out */
+    int64_t open;   /* the number of the launch that takes helpers; 0: none */
     int64_t launches;
-    int64_t rounds; /* that were run */
-    int64_t *times; /* of each step, the least in ns, where they are measured; or NULL */
+    int64_t rounds;     /* that were run */
+    int64_t *times;     /* of each step, the least in ns, where they are measured; or NULL */
+    int64_t padding[8]; /* what is above is read for each step, and what is below written by who finds nothing to do */
+    int64_t left;       /* queues that are not over */
+    int64_t inside;     /* helpers that may look at it */
+    int64_t arrived;    /* helpers of this launch, so that each begins at another queue */
+    int64_t more_padding[8];
 } stf_loop;
 
 static int64_t stf_now(void) {
@@ -116,6 +127,8 @@ static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, int64_t *mov
             }
         }
         if (step->body != NULL && LOOP_LOAD(&loop->failed) == 0) {
+            for (int32_t i = step->first_number; i < step->last_number; i++)
+                step->slots[loop->numbers[i].slot] = loop->words[loop->numbers[i].word];
             int failed = loop->times ? stf_timed(step, loop->times + position) : step->body(step->slots);
             if (failed) stf_swap(&loop->failed, 0, position + 1);
         }

@@ -3,11 +3,16 @@ from libc.stdlib cimport calloc, free
 
 cdef extern from "loops.h" nogil:
     ctypedef int (*stf_body)(int64_t* slots) noexcept nogil
+    ctypedef struct stf_number:
+        int32_t slot
+        int32_t word
     ctypedef struct stf_step:
         stf_body body
         int64_t* slots
         int32_t first_wait
         int32_t last_wait
+        int32_t first_number
+        int32_t last_number
         int64_t done
     ctypedef struct stf_queue:
         int64_t state
@@ -17,6 +22,8 @@ cdef extern from "loops.h" nogil:
     ctypedef struct stf_loop:
         stf_step* steps
         int32_t* waits
+        stf_number* numbers
+        int64_t* words
         uint8_t* done
         stf_queue* queues
         int64_t count
@@ -35,6 +42,7 @@ cdef class Loop:
     cdef stf_loop loop
     cdef int64_t* table
     cdef readonly int size  # of the table
+    cdef readonly object words  # in the uncompiled form: of a launch
     cdef readonly int64_t count  # of steps
     cdef int64_t* clock  # the times of the steps
     cdef readonly object held  # what its steps use
@@ -42,6 +50,7 @@ cdef class Loop:
     cdef list queues  # in the uncompiled form: of lists of numbers of steps
     cpdef int64_t get(self, int64_t slot) except? -1
     cpdef int put(self, int64_t slot, int64_t value) except -1
+    cpdef int set_words(self, list words) except -1
     cpdef int64_t open(self) except -1
     cpdef int64_t lead(self, int64_t rounds=*, int64_t flag=*) except -2
     cpdef int help(self, int64_t launch) except -1

@@ -37,9 +37,10 @@ class Loop:
     Parameters
     ----------
     queues : list of list of tuple
-        The steps of each: (body, first slot, waits, number of its byte or -1). A body is the address of a function
-        ``int(int64_t *slots)``, one of `FILL`, `COPY` and `CALL`, or None, where it only orders. `waits` are the
-        numbers of bytes.
+        The steps of each: (body, first slot, waits, number of its byte or -1, numbers). A body is the address of a
+        function ``int(int64_t *slots)``, one of `FILL`, `COPY` and `CALL`, or None, where it only orders. `waits` are
+        the numbers of bytes. Of `numbers`, each is (slot, word): the slot, counted from the first one, gets that word
+        of each launch.
     table : list of int
         The arguments: a body gets the address of its first slot.
     held : object
@@ -54,15 +55,24 @@ class Loop:
         wait: cython.longlong = 0
         count: cython.longlong = sum([len(queue) for queue in queues])
         waits: cython.longlong = sum([len(step[2]) for queue in queues for step in queue])
+        number: cython.longlong = 0
+        numbers: cython.longlong = sum([len(step[4]) for queue in queues for step in queue])
+        words: cython.longlong = (
+            max([word for queue in queues for step in queue for _, word in step[4]], default=-1) + 1
+        )
         done: cython.longlong = max([step[3] for queue in queues for step in queue], default=0) + 1
         loop = cython.address(self.loop)
         self.table = cython.cast("int64_t*", calloc(len(table) + 1, cython.sizeof(cython.longlong)))
         loop.steps = cython.cast("stf_step*", calloc(count + 1, cython.sizeof(stf_step)))
         loop.waits = cython.cast("int32_t*", calloc(waits + 1, 4))
+        loop.numbers = cython.cast("stf_number*", calloc(numbers + 1, cython.sizeof(stf_number)))
+        loop.words = cython.cast("int64_t*", calloc(words + 1, cython.sizeof(cython.longlong)))
         loop.done = cython.cast("uint8_t*", calloc(done + 1, 1))
         loop.queues = cython.cast("stf_queue*", calloc(len(queues) + 1, LINE))
         self.clock = cython.cast("int64_t*", calloc(count + 1, cython.sizeof(cython.longlong)))
-        if not (self.table and loop.steps and loop.waits and loop.done and loop.queues and self.clock):
+        if not (self.table and loop.steps and loop.waits and loop.numbers and loop.words):
+            raise MemoryError
+        if not (loop.done and loop.queues and self.clock):
             raise MemoryError
         self.count = count
         for i in range(len(table)):
@@ -70,7 +80,7 @@ class Loop:
         loop.count = len(queues)
         for i in range(len(queues)):
             loop.queues[i].first = position
-            for body, slot, before, byte in queues[i]:
+            for body, slot, before, byte, given in queues[i]:
                 step = cython.address(loop.steps[position])
                 step.slots = self.table + cython.cast(cython.longlong, slot)
                 step.done = byte
@@ -79,6 +89,12 @@ class Loop:
                     loop.waits[wait] = item
                     wait += 1
                 step.last_wait = wait
+                step.first_number = number
+                for own, word in given:
+                    loop.numbers[number].slot = own
+                    loop.numbers[number].word = word
+                    number += 1
+                step.last_number = number
                 if body == FILL:
                     step.body = cython.cast("stf_body", stf_fill)
                 elif body == COPY:
@@ -98,6 +114,7 @@ class Loop:
             import array
 
             self.table = array.array("q", table)
+            self.words = []
             self.steps = [step for queue in queues for step in queue]
             numbers = iter(range(len(self.steps)))
             self.queues = [[next(numbers) for _ in queue] for queue in queues]
@@ -110,6 +127,8 @@ class Loop:
             free(self.table)
             free(self.loop.steps)
             free(self.loop.waits)
+            free(self.loop.numbers)
+            free(self.loop.words)
             free(self.loop.done)
             free(self.loop.queues)
             free(self.clock)
@@ -121,6 +140,16 @@ class Loop:
     def put(self, slot, value):
         """Put a number, or the bits of one, into a slot of the table; no launch may be open."""
         self.table[slot] = value
+        return 0
+
+    def set_words(self, words):
+        """Say what the words of the next launch are; no launch may be open."""
+        if cython.compiled:
+            i: cython.longlong
+            for i in range(len(words)):
+                self.loop.words[i] = words[i]
+        else:
+            self.words = words
         return 0
 
     def open(self):

@@ -21,7 +21,9 @@ def lead(loop: Any, rounds: int, flag: int) -> int:
             for queue in left:
                 while queue and done.issuperset(loop.steps[queue[0]][2]):
                     number = queue.pop(0)
-                    body, slot, _, byte = loop.steps[number]
+                    body, slot, _, byte, given = loop.steps[number]
+                    for own, word in given:
+                        loop.table[slot + own] = loop.words[word]
                     start = time.perf_counter_ns()
                     if failed < 0 and body is not None and call(body, loop.table, slot):
                         failed = number

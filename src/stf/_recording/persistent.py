@@ -52,12 +52,11 @@ class Part(NamedTuple):
 
 
 class Varying(NamedTuple):
-    """A word that depends on a parameter, whose values come from those of a launch by `binding`; and its slots."""
+    """A word that depends on a parameter, whose values come from those of a launch by `binding`."""
 
     parameter: Any
     binding: Any
     packed: Callable[[Any], int]
-    slots: list[int]
 
 
 class Steps(StepList):
@@ -185,13 +184,20 @@ class Plan:
         self.order = [step for queue in order for step in queue]
         self.waits = sum(len(step.waits) for queue in queues for step in queue)
         kept = [call.step for part in steps.parts for _, call in part.calls if call.step is not None]
-        given = [[(*steps.bodies[step.number], step.waits, step.done) for step in queue] for queue in queues]
+        self.numbers, numbers = numbers_of(steps.parts)
+        given = [
+            [
+                (body, slot, step.waits, step.done, numbers.get(slot, NOTHING) if body is not None else NOTHING)
+                for step in queue
+                for body, slot in [steps.bodies[step.number]]
+            ]
+            for queue in queues
+        ]
         self.loop = role.make(given, steps.table, (kept, steps))
         self.runs = 0
         self.helper = Helper(self.loop)
         self.last: Any = None  # what its table was written for last
         self.is_moved = False
-        self.numbers = numbers_of(steps.parts)
         of_tasks = [part for part in steps.parts if part.body is not None]
         self.called = [part for part in of_tasks if any(call.step is not None for _, call in part.calls)]
 
@@ -231,9 +237,7 @@ class Plan:
         put = self.loop.put
         moves = rebinding is not None or self.is_moved
         if words != self.last:
-            for number, word in zip(self.numbers, words, strict=True):
-                for slot in number.slots:
-                    put(slot, word)
+            self.loop.set_words(words)
             self.last = words
         if moves:
             for slot, replica, address in self.steps.moves:
@@ -510,9 +514,10 @@ def must_have_slots(arguments: Sequence[Any], native: NativeBody) -> None:
             raise NotNativeError("takes a parameter that is no number")
 
 
-def numbers_of(parts: list[Part]) -> list[Varying]:
-    """Return what of the slots depends on parameters."""
-    found: dict[tuple[int, ...], Varying] = {}
+def numbers_of(parts: list[Part]) -> tuple[list[Varying], dict[int, list[tuple[int, int]]]]:
+    """Return the words that depend on parameters, and by first slot of a step which of its slots get which of these."""
+    found: dict[tuple[int, ...], tuple[int, Varying]] = {}
+    numbers: dict[int, list[tuple[int, int]]] = {}
     for part in parts:
         arguments = NOTHING if part.body is None else part.body.varying()[0]
         for slot, call in part.calls:
@@ -520,9 +525,9 @@ def numbers_of(parts: list[Part]) -> list[Varying]:
                 value = arguments[number.argument]
                 if hasattr(type(value), "value_in"):
                     key = id(value), id(part.binding), id(number.packed)
-                    known = found.setdefault(key, Varying(value, part.binding, number.packed, []))
-                    known.slots.append(slot + number.slot)
-    return list(found.values())
+                    word, _ = found.setdefault(key, (len(found), Varying(value, part.binding, number.packed)))
+                    numbers.setdefault(slot, []).append((number.slot, word))
+    return [varying for _, varying in found.values()], numbers
 
 
 def usable_cores() -> int:
