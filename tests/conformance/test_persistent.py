@@ -813,6 +813,46 @@ def test_a_loop_is_planned_again_by_measured_times(monkeypatch: pytest.MonkeyPat
         assert queues[-1] == "2"
 
 
+def test_a_loop_is_planned_again_when_a_parameter_changes_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short launches have one queue, and long ones of the same graph several; and each of them again."""
+    for module in (schedules, persistent):
+        monkeypatch.setattr(module, "WAKE_NS", 300_000.0)  # longer than short ones take in the uncompiled form
+    monkeypatch.setattr(persistent, "usable_cores", lambda: 2)
+    with stf.context(devices="cpu", workers=2) as ctx:
+        data = [ctx.logical_data(np.zeros(1)) for _ in range(4)]
+        g = ctx.task_graph(backend="persistent")
+        n = g.param("n", 1)
+        with g:
+            for _ in range(5):
+                for x in data:
+
+                    @ctx.parallel_for((1,), x.rw(), args=(n,))
+                    def work(_, x, n):
+                        for k in range(n):
+                            x[0] = x[0] * 0.5 + k % 3
+
+        def model(value: float, n: int) -> float:
+            for _ in range(5):
+                for k in range(n):
+                    value = value * 0.5 + k % 3
+            return value
+
+        def queues_after(launches: int, n: int) -> str:
+            nonlocal value
+            for _ in range(launches):
+                g.launch(n=n)
+                value = model(value, n)
+            assert [float(x.numpy()[0]) for x in data] == [value] * 4
+            return g.explain().partition(" queues")[0].rpartition(" ")[2]
+
+        value = 0.0
+        assert queues_after(8, 1) == "1"
+        assert queues_after(6, 200_000) == "2"
+        g.launch(n=0)
+        assert queues_after(5000, 1) == "1"
+        assert queues_after(6, 200_000) == "2"
+
+
 def test_parameters_of_all_kinds(ctx: Any) -> None:
     x, z = ctx.logical_data(np.zeros(4, np.float32)), ctx.logical_data(np.zeros(2, np.complex128))
     found = []

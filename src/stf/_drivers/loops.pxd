@@ -45,6 +45,7 @@ cdef class Loop:
     cdef readonly object words  # in the uncompiled form: of a launch
     cdef readonly int64_t count  # of steps
     cdef int64_t* clock  # the times of the steps
+    cdef bint measures
     cdef readonly object held  # what its steps use
     cdef readonly list steps  # in the uncompiled form
     cdef list queues  # in the uncompiled form: of lists of numbers of steps

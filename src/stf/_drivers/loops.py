@@ -109,6 +109,7 @@ class Loop:
 
     def __init__(self, queues, table, held):
         self.size = len(table)
+        self.measures = False
         self.held = held
         if not cython.compiled:
             import array
@@ -120,7 +121,7 @@ class Loop:
             self.queues = [[next(numbers) for _ in queue] for queue in queues]
             self.launches = self.rounds = 0
             self.count = len(self.steps)
-            self.clock, self.measures = [0] * self.count, False
+            self.clock = [0] * self.count
 
     def __dealloc__(self):
         if cython.compiled:
@@ -192,11 +193,13 @@ class Loop:
         return self.loop.rounds if cython.compiled else self.rounds
 
     def measure(self, wanted):
-        """Measure how long each step takes from now on, or do not."""
+        """Measure how long each step takes from now on, or do not; those times from before are forgotten."""
+        if wanted and not self.measures:
+            for step in range(self.count):
+                self.clock[step] = 0
+        self.measures = wanted
         if cython.compiled:
             self.loop.times = self.clock if wanted else cython.NULL
-        else:
-            self.measures = wanted
         return 0
 
     def times(self):

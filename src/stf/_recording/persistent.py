@@ -21,6 +21,7 @@ import ctypes
 import itertools
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ LEAST = 16  # nodes that become a loop, in a recording with others
 UNROLLED = 4096  # steps of a repetition inside of a recording
 LONG_NS = 40_000.0  # of a step that may be cut in pieces of half of that
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
-MEASURED = range(2, 5)  # the launches of a loop that are measured: the first one finds nothing in the caches
+MEASURED = 4  # launches whose steps are measured, or one that takes longer than to plan: the first finds cold caches
 ROUNDS = 256  # that are run before somebody looks whether the context was cancelled
 NOTHING: tuple[Any, ...] = ()
 
@@ -176,6 +177,7 @@ class Plan:
     """The queues of a recording, and a loop that runs them."""
 
     def __init__(self, steps: Steps, role: Any) -> None:
+        start = time.perf_counter_ns()
         order = planned(steps.needs, steps.costs, steps.workers)
         queues = with_waits(steps.needs, order)
         check(steps.needs, steps.accesses, queues)
@@ -194,12 +196,14 @@ class Plan:
             for queue in queues
         ]
         self.loop = role.make(given, steps.table, (kept, steps))
-        self.runs = 0
+        self.to_measure = MEASURED  # launches
+        self.version = 0  # how often steps were planned again before
         self.helper = Helper(self.loop)
         self.last: Any = None  # what its table was written for last
         self.is_moved = False
         of_tasks = [part for part in steps.parts if part.body is not None]
         self.called = [part for part in of_tasks if any(call.step is not None for _, call in part.calls)]
+        self.planning_ns = time.perf_counter_ns() - start
 
     def learn(self) -> float:
         """Plan by the times that were measured from now on, and let bodies know theirs; return all together, in ns."""
@@ -273,7 +277,10 @@ class Loops:
         self.first: Plan | None = None
         self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
         self.pieces: list[LoopPiece] = []
-        self.is_planned = False  # by times that were measured
+        self.known_ns = 0.0  # what all steps took when they were measured last, one after the other
+        self.off_ns = 0  # that launches took, in a row, which took other times than that
+        self.patience_ns = 0  # how long they may, until steps are measured again
+        self.version = 0  # of the newest plan
         self.on_device: Any = None  # the loop on a device (`device_loops`), if there is one
         self.addresses: dict[Any, int] = {}  # of replicas, for each of its loops
 
@@ -291,7 +298,11 @@ class Loops:
             if known is None:
                 thing.add_steps(steps)
             self.reasons = steps.reasons or ([] if steps.needs else ["there is nothing to do"])
-            return None if self.reasons else Plan(steps, port.loops)
+            if self.reasons:
+                return None
+            plan = Plan(steps, port.loops)
+            plan.version = self.version
+            return plan
         except Exception as error:  # of a compiler, or a schedule that is refused
             log.info("%s is no persistent loop: %r", thing.description, error)
             self.reasons = [str(error) or type(error).__name__]
@@ -304,20 +315,49 @@ class Loops:
         except IndexError:
             return self.made(thing, port)
 
-    def give(self, plan: Plan, thing: Any, port: Any) -> None:
-        """Keep a loop for further launches, or a better one, once it was measured."""
-        if plan.runs == MEASURED[-1] and not self.is_planned:
-            took_ns = plan.learn()
-            if plan.steps.workers > 1 and (plan.count > 1 or took_ns > 2 * WAKE_NS):
-                self.is_planned = True
-                has_long = max(plan.steps.costs) > LONG_NS  # a step, whose body may be cut in more pieces
-                better = self.made(thing, port, None if has_long else plan.steps)
-                if better is not None:
-                    better.runs = MEASURED.stop
-                    better.is_moved = plan.is_moved  # steps of Python have the data of the last launch
-                    self.first, self.idle = better, []
-                    plan = better
+    def give(self, plan: Plan, thing: Any, port: Any, took_ns: int = 0, rounds: int = 0) -> None:
+        """Keep a loop for further launches, or a better one. The last launch took `took_ns`, for so many `rounds`.
+
+        A parameter may make bodies a thousand times longer than they were when they were measured. So they are measured
+        again where launches take other times than that, in a row, for as long as it takes to plan.
+        """
+        if plan.version != self.version:
+            return
+        is_known = self.known_ns > 0 and self.is_as_known(took_ns, rounds, plan.steps.workers)
+        if is_known:
+            self.off_ns = plan.to_measure = 0
+        elif plan.to_measure:
+            plan.to_measure = 0 if took_ns > plan.planning_ns else plan.to_measure - rounds
+            if plan.to_measure <= 0:
+                plan = self.planned_again(plan, thing, port)
+        elif rounds:
+            self.off_ns += took_ns
+            if self.off_ns > self.patience_ns:
+                self.off_ns, plan.to_measure = 0, MEASURED
         self.idle.append(plan)
+
+    def is_as_known(self, took_ns: int, rounds: int, workers: int) -> bool:
+        """Return whether a launch took about as long as its steps do."""
+        return self.known_ns / (2 * workers) < took_ns / max(rounds, 1) < 2 * self.known_ns + WAKE_NS
+
+    def planned_again(self, plan: Plan, thing: Any, port: Any) -> Plan:
+        """Return a loop that was planned by the times of another one, which were measured; or that one."""
+        took_ns, plan.to_measure = plan.learn(), 0
+        if self.known_ns / 2 < took_ns < 2 * self.known_ns:
+            self.patience_ns *= 2  # others had the cores, or what steps wait for takes so long
+            return plan
+        self.known_ns, self.patience_ns = took_ns, plan.planning_ns
+        if plan.steps.workers <= 1 or (plan.count == 1 and took_ns < 2 * WAKE_NS):
+            return plan
+        has_long = max(plan.steps.costs) > LONG_NS  # a step, whose body may be cut in more pieces
+        better = self.made(thing, port, None if has_long else plan.steps)
+        if better is None:
+            return plan
+        better.to_measure, self.version = 0, self.version + 1
+        better.version = self.version
+        better.is_moved = plan.is_moved  # steps of Python have the data of the last launch
+        self.first, self.idle = better, []
+        return better
 
     def describe(self) -> list[str]:
         """Return what to tell of it, in lines."""
@@ -379,25 +419,27 @@ class Run:
         known, words = self.words  # of the parameters, for the loop that was there when it was submitted
         words = words if plan is known else plan.words(self.values)
         plan.prepare(words, self.values, self.rebinding, variables)
-        plan.runs += 1
-        plan.loop.measure(plan.runs in MEASURED)
+        plan.loop.measure(plan.to_measure > 0)
         limit, flag = self.limit, self.flag
-        failed = -1
+        failed, took_ns, before = -1, 0, self.rounds
         while failed < 0 and self.rounds < limit and not self.is_given_up:
             if self.engine.cancelled is not None:
                 return True
             wanted = min(limit - self.rounds, ROUNDS)
             plan.helper.launch = plan.loop.open()
             plan.helper.ask(self.port, plan.count - 1)
+            start = time.perf_counter_ns()
             failed = plan.loop.lead(wanted, flag)
+            took_ns += time.perf_counter_ns() - start
             done = plan.loop.rounds_run()
             self.rounds += done
             if done < wanted or (flag and not ctypes.c_uint8.from_address(flag).value):
                 break
         plan.forget()
-        self.loops.give(plan, self.thing, self.port)
         if failed < 0:
+            self.loops.give(plan, self.thing, self.port, took_ns, self.rounds - before)
             return None
+        self.loops.give(plan, self.thing, self.port)
         part = plan.steps.parts[plan.steps.owners[plan.order[failed]]]
         return part.body, self.values if part.binding is None else part.binding(self.values)
 
