@@ -15,7 +15,7 @@ import random
 import sys
 from typing import Any
 
-from stf._recording.schedules import ScheduleError, Step, check, planned, spread, with_waits
+from stf._recording.schedules import ScheduleError, Step, check, homes_of, planned, spread, with_waits
 
 
 def random_steps(rng: random.Random) -> tuple[list[list[int]], list[list[tuple[int, bool]]]]:
@@ -43,11 +43,16 @@ def random_steps(rng: random.Random) -> tuple[list[list[int]], list[list[tuple[i
     return needs, accesses
 
 
-def random_queues(rng: random.Random, needs: list[list[int]]) -> list[list[Step]]:
+def random_queues(
+    rng: random.Random, needs: list[list[int]], accesses: list[list[tuple[int, bool]]]
+) -> list[list[Step]]:
     """Return a schedule as the product makes it."""
     costs = [rng.choice([1.0, 50.0, 1000.0, 50_000.0]) for _ in needs]
     workers = rng.randint(1, 8)
-    queues = planned(needs, costs, workers) if rng.random() < 0.3 else spread(needs, costs, workers)[0]
+    homes = homes_of(costs, accesses, workers) if rng.random() < 0.5 else None
+    queues = spread(needs, costs, workers, None, accesses, homes)[0]
+    if rng.random() < 0.3:
+        queues = planned(needs, costs, workers, rng.choice([None, accesses]))
     return with_waits(needs, [queue for queue in queues if queue])
 
 
@@ -138,7 +143,7 @@ def run(seed: int, changes: int = 8) -> tuple[int, int]:
     """Check one random schedule, and changed ones; return how many of these there were, and how many were wrong."""
     rng = random.Random(seed)
     needs, accesses = random_steps(rng)
-    queues = random_queues(rng, needs)
+    queues = random_queues(rng, needs, accesses)
     assert accepts(needs, accesses, queues), f"{seed}: a planned schedule is refused"
     assert is_right(needs, accesses, queues), f"{seed}: a planned schedule is wrong"
     wrong = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
@@ -33,3 +34,40 @@ def test_a_long_program_is_planned_and_checked() -> None:
     schedules.check(needs, [()] * len(needs), queues)
     waits = sum(len(step.waits) for queue in queues for step in queue)
     assert waits < len(needs)
+
+
+def stencil(width: int, steps: int) -> tuple[list[list[int]], list[list[tuple[int, bool]]]]:
+    """Return what the points of a stencil need, of which each step writes one of two rows in turn."""
+    needs: list[list[int]] = []
+    accesses: list[list[tuple[int, bool]]] = []
+    for step in range(steps):
+        for column in range(width):
+            near = range(max(column - 1, 0), min(column + 2, width))
+            needs.append([(step - 1) * width + other for other in near] if step else [])
+            row, before = step % 2 * width, (step + 1) % 2 * width
+            accesses.append([(row + column, True), *[(before + other, False) for other in near if step]])
+    return needs, accesses
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_neighbours_go_to_one_worker(workers: int) -> None:
+    """Only points at the edge of a worker's part wait for another worker, two of each part in each step."""
+    needs, accesses = stencil(16, 60)
+    rng = random.Random(7)
+    costs = [rng.uniform(90.0, 130.0) for _ in needs]
+    plan = schedules.planned(needs, costs, workers, accesses)
+    queues = schedules.with_waits(needs, plan)
+    schedules.check(needs, accesses, queues)
+    assert {len(queue) for queue in queues} == {len(needs) // workers}
+    assert sum(len(step.waits) for queue in queues for step in queue) <= 2 * (workers - 1) * 60
+    without = schedules.with_waits(needs, schedules.planned(needs, costs, workers))
+    assert sum(len(step.waits) for queue in without for step in queue) > 4 * (workers - 1) * 60
+
+
+def test_work_goes_where_it_ends_first_if_its_memory_is_used_by_all() -> None:
+    """One memory that all steps write would make one worker do everything."""
+    needs: list[list[int]] = [[] for _ in range(40)]
+    accesses = [((0, True),)] * 40  # beside each other
+    assert schedules.homes_of([50_000.0] * 40, accesses, 4) == [-1] * 40
+    queues = schedules.planned(needs, [50_000.0] * 40, 4, accesses)
+    assert [len(queue) for queue in queues] == [10] * 4

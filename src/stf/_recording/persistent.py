@@ -178,7 +178,7 @@ class Plan:
 
     def __init__(self, steps: Steps, role: Any) -> None:
         start = time.perf_counter_ns()
-        order = planned(steps.needs, steps.costs, steps.workers)
+        order = planned(steps.needs, steps.costs, steps.workers, steps.accesses)
         queues = with_waits(steps.needs, order)
         check(steps.needs, steps.accesses, queues)
         self.steps = steps

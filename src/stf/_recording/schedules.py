@@ -10,6 +10,7 @@ ones (`tests/properties/test_schedules.py`).
 
 from __future__ import annotations
 
+import collections
 import heapq
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 HOP_NS = 200.0  # what it takes until another core sees that a step is done
+MOVE_NS = 10.0  # what memory of a few lines takes that another core has used: a core waits for several at a time
 WAKE_NS = 15_000.0  # until a worker that is idle helps
 LINE = 64  # bytes of a line of the cache
 
@@ -63,7 +65,12 @@ class ScheduleError(RuntimeError):
     """Raised for queues that would not do what a recording says: a fault of stf."""
 
 
-def planned(needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int) -> list[list[int]]:
+def planned(
+    needs: Sequence[Sequence[int]],
+    costs: Sequence[float],
+    workers: int,
+    accesses: Sequence[Sequence[tuple[int, bool]]] | None = None,
+) -> list[list[int]]:
     """Return the steps of each queue, for up to so many workers.
 
     Parameters
@@ -72,22 +79,33 @@ def planned(needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int
         The steps that each comes after, which have smaller numbers.
     costs : sequence of float
         About how long each takes, in ns.
+    accesses : sequence of sequence of (int, bool), optional
+        The memory that each uses, and whether it writes there.
     """
     count = len(needs)
     if workers <= 1 or count <= 1 or sum(costs) < 2 * WAKE_NS:
         return [list(range(count))] if count else []
-    queues, span = spread(needs, costs, workers)
+    queues, span = spread(needs, costs, workers, accesses=accesses)
+    if accesses is not None:
+        homes = homes_of(costs, accesses, workers)
+        queues, span = min((queues, span), spread(needs, costs, workers, None, accesses, homes), key=lambda one: one[1])
     if span + WAKE_NS > 0.9 * sum(costs):
         return [list(range(count))]
     return [queue for queue in queues if queue]
 
 
 def spread(
-    needs: Sequence[Sequence[int]], costs: Sequence[float], workers: int, hop_ns: float | None = None
+    needs: Sequence[Sequence[int]],
+    costs: Sequence[float],
+    workers: int,
+    hop_ns: float | None = None,
+    accesses: Sequence[Sequence[tuple[int, bool]]] | None = None,
+    homes: Sequence[int] | None = None,
 ) -> tuple[list[list[int]], float]:
     """Return the steps of so many queues, and when the last step ends, in ns.
 
-    A step that another queue waits for is seen after `hop_ns`, `HOP_NS` by default.
+    A step that another queue waits for is seen after `hop_ns`, `HOP_NS` by default. Memory that another worker used
+    takes `MOVE_NS`. A step goes to its worker among `homes`, or where it ends first.
     """
     hop_ns = HOP_NS if hop_ns is None else hop_ns
     count = len(needs)
@@ -99,23 +117,114 @@ def spread(
     queues: list[list[int]] = [[] for _ in range(workers)]
     free, ends, place = [0.0] * workers, [0.0] * count, [0] * count
     idle = [(0.0, worker) for worker in range(workers)]  # a heap, with entries of queues that were given more since
+    caches = Caches()
     for step in sorted(range(count), key=lambda step: -ranks[step]):
         while free[idle[0][1]] != idle[0][0]:
             heapq.heappop(idle)
-        first = idle[0][1]
+        mine: Sequence[tuple[int, bool]] = () if accesses is None else accesses[step]
         best, best_end = -1, 0.0
-        for worker in dict.fromkeys([*[place[need] for need in needs[step]], first]):
+        among = [*[place[need] for need in needs[step]], idle[0][1]]
+        if homes is not None and homes[step] >= 0:
+            among = [homes[step]]
+        for worker in dict.fromkeys(among):
             start = free[worker]
             for need in needs[step]:
                 start = max(start, ends[need] if place[need] == worker else ends[need] + hop_ns)
-            end = start + max(costs[step], 1.0)
+            end = start + max(costs[step], 1.0) + MOVE_NS * caches.missing(mine, worker)
             if best < 0 or end < best_end:
                 best, best_end = worker, end
         queues[best].append(step)
+        caches.use(mine, best)
         free[best] = ends[step] = best_end
         heapq.heappush(idle, (best_end, best))
         place[step] = best
     return queues, max(free)
+
+
+class Caches:
+    """Which workers have some memory in their caches: who wrote it last, and those that have read it since."""
+
+    def __init__(self) -> None:
+        self.holders: dict[int, set[int]] = {}
+
+    def missing(self, accesses: Sequence[tuple[int, bool]], worker: int) -> int:
+        """Return how much of what a step uses comes from the caches of others, or must leave them."""
+        count = 0
+        for memory, writes in accesses:
+            holders = self.holders.get(memory)
+            count += holders is not None and (worker not in holders or (writes and len(holders) > 1))
+        return count
+
+    def use(self, accesses: Sequence[tuple[int, bool]], worker: int) -> None:
+        """Let a worker use memory."""
+        for memory, writes in accesses:
+            if writes:
+                self.holders[memory] = {worker}
+            else:
+                self.holders.setdefault(memory, set()).add(worker)
+
+
+def homes_of(costs: Sequence[float], accesses: Sequence[Sequence[tuple[int, bool]]], workers: int) -> list[int]:
+    """Return a worker for each step, so that all have the same to do, and few use what others write.
+
+    Each memory belongs to one worker, which does the steps that write it. The parts grow one after the other, always by
+    the memory that most steps use together with the part. Steps that have the same `accesses` object write beside each
+    other, so any worker may do them: -1.
+    """
+    pieces = collections.Counter(map(id, accesses))
+    homes = [
+        -1 if not mine or pieces[id(mine)] > 1 else next((memory for memory, writes in mine if writes), mine[0][0])
+        for mine in accesses
+    ]
+    load: dict[int, float] = {}
+    for step, home in enumerate(homes):
+        if home != -1:
+            load[home] = load.get(home, 0.0) + max(costs[step], 1.0)
+    links: dict[int, dict[int, int]] = {memory: {} for memory in load}
+    for home, mine in zip(homes, accesses, strict=True):
+        for memory, _ in mine:
+            if home != -1 and memory != home and memory in links:
+                links[home][memory] = links[home].get(memory, 0) + 1
+                links[memory][home] = links[memory].get(home, 0) + 1
+    degree = {memory: sum(near.values()) for memory, near in links.items()}
+    left = dict.fromkeys(load)
+    outside = dict.fromkeys(load, 0)  # links of what is left to the parts that there are
+    seeds = [(0, degree[memory], at, memory) for at, memory in enumerate(load)]  # a heap, with entries of before
+    heapq.heapify(seeds)
+    worker_of: dict[int, int] = {}
+    remaining = sum(load.values())
+    for worker in range(workers):
+        wanted, got = remaining / (workers - worker), 0.0
+        inside: dict[int, int] = {}  # links of what is left to this part
+        near: list[tuple[int, int, int, int]] = []  # a heap, too
+        while left:
+            memory = first_of(near, left, inside)
+            if memory is None:
+                memory = first_of(seeds, left, outside)
+            assert memory is not None
+            if worker < workers - 1 and got + load[memory] / 2 > wanted:
+                break
+            worker_of[memory] = worker
+            got += load[memory]
+            del left[memory]
+            for other, weight in links[memory].items():
+                if other in left:
+                    inside[other] = inside.get(other, 0) + weight
+                    outside[other] += weight
+                    heapq.heappush(near, (-inside[other], degree[other], len(near), other))
+                    heapq.heappush(seeds, (-outside[other], degree[other], len(seeds), other))
+        remaining -= got
+    return [worker_of.get(home, -1) for home in homes]
+
+
+def first_of(heap: list[tuple[int, int, int, int]], left: dict[int, None], links: dict[int, int]) -> int | None:
+    """Return the memory of the first entry of a heap that says how many links it has now; None if there is none."""
+    while heap:
+        count, _, _, memory = heap[0]
+        if memory in left and links[memory] == -count:
+            return memory
+        heapq.heappop(heap)
+    return None
 
 
 def with_waits(needs: Sequence[Sequence[int]], queues: Sequence[Sequence[int]]) -> list[list[Step]]:
