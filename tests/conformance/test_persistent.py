@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf._drivers.loops import Loops
 from stf._port.native import CALL, FILL
 from stf._recording import persistent, schedules
 from stf.data.native_steps import native_fill
@@ -851,6 +852,40 @@ def test_a_loop_is_planned_again_when_a_parameter_changes_the_times(monkeypatch:
         g.launch(n=0)
         assert queues_after(5000, 1) == "1"
         assert queues_after(6, 200_000) == "2"
+
+
+def test_who_helps_already_is_not_asked_again() -> None:
+    """A helper waits a moment for the next launch: to be woken up takes as long as some hundred tasks."""
+    asked: list[int] = []
+
+    class Port:
+        def share(self, job: Any, count: int) -> None:
+            asked.append(count)
+
+    class Loop:
+        def helpers(self) -> int:
+            return 2
+
+        def help(self) -> None: ...
+
+    helper = persistent.Helper(Loop())
+    helper.ask(Port(), 2)
+    assert asked == []
+    helper.ask(Port(), 5)
+    helper.ask(Port(), 5)
+    assert asked == [3]
+    helper()
+    helper.ask(Port(), 5)
+    assert asked == [3, 1]
+
+
+def test_a_helper_goes_when_nothing_is_launched() -> None:
+    loop = Loops().make([[(None, 0, (), -1, ())]], [0], None)
+    for _ in range(3):
+        loop.help()
+        assert loop.helpers() == 0
+    loop.open()
+    assert loop.lead() == -1
 
 
 def test_parameters_of_all_kinds(ctx: Any) -> None:

@@ -42,7 +42,7 @@ static void *help(void *nothing) {
     for (;;) {
         int64_t now = LOOP_LOAD(&launch);
         if (now < 0) return nothing;
-        if (now != last && now) stf_help(&loop, now);
+        if (now != last && now) stf_help(&loop);
         last = now;
         LOOP_YIELD();
     }
@@ -88,7 +88,7 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
     queues[used].last = position + 1;
     queues[used].state = LOOP_OVER;
     loop = (stf_loop){.steps = steps, .waits = waits, .numbers = numbers, .words = &word, .done = done, .queues = queues, .count = used + 1,
-                      .inside = loop.inside, .launches = loop.launches};
+                      .inside = loop.inside, .present = loop.present, .launches = loop.launches};
     return count;
 }
 

@@ -49,6 +49,7 @@ static int stf_swap(int64_t *p, int64_t from, int64_t to) {
 #endif
 
 enum { LOOP_LOOKS = 64, LOOP_YIELDS = 1024 }; /* at a byte; before who finds no work sleeps: about a millisecond */
+enum { LOOP_LINGER_NS = 30000 };               /* how long a helper waits for the next launch */
 enum { LOOP_FREE = 0, LOOP_TAKEN = 1, LOOP_OVER = 2 }; /* the states of a queue */
 
 typedef int (*stf_body)(int64_t *slots); /* 0 if all went well; its arguments are in a table, from the second slot on */
@@ -91,6 +92,7 @@ typedef struct {
     int64_t padding[8]; /* what is above is read for each step, and what is below written by who finds nothing to do */
     int64_t left;       /* queues that are not over */
     int64_t inside;     /* helpers that may look at it */
+    int64_t present;    /* helpers that take part in the launch that is opened next */
     int64_t arrived;    /* helpers of this launch, so that each begins at another queue */
     int64_t more_padding[8];
 } stf_loop;
@@ -212,21 +214,39 @@ static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
     return LOOP_LOAD(&loop->failed);
 }
 
-/* Help with a launch until it is over, or there was nothing to do for a millisecond; a launch that is over is left alone.
-   A thread that rests is not inside: nobody waits for one that has no turn on its core. */
-static void stf_help(stf_loop *loop, int64_t launch) {
-    int64_t start = (LOOP_ADD(&loop->arrived, 1) + 1) % loop->count, idle = 0;
-    while (idle < LOOP_YIELDS) {
-        int64_t moved = 0;
-        LOOP_ADD(&loop->inside, 1);
-        int goes_on = LOOP_LOAD(&loop->open) == launch;
-        if (goes_on) moved = stf_sweep(loop, &start, LOOP_LOOKS);
-        LOOP_ADD(&loop->inside, -1);
-        if (!goes_on) return;
-        if (moved)
+/* Help with launches until there was nothing to do in one for a millisecond, or none for as long as a thread takes to
+   wake up: then to wait costs less than to be woken up for the next one. A thread that rests is not inside: nobody waits
+   for one that has no turn on its core. Who opens a launch sees it `present`, or it sees that launch. */
+static void stf_help(stf_loop *loop) {
+    int64_t start = 0, idle = 0, known = 0, free_since = 0;
+    LOOP_ADD(&loop->present, 1);
+    for (;;) {
+        int64_t launch = LOOP_LOAD(&loop->open), moved = 0;
+        if (launch != 0) {
+            LOOP_ADD(&loop->inside, 1);
+            launch = LOOP_LOAD(&loop->open);
+            if (launch != 0 && launch != known) {
+                known = launch;
+                start = (LOOP_ADD(&loop->arrived, 1) + 1) % loop->count;
+                moved = 1;
+            }
+            if (launch != 0) moved += stf_sweep(loop, &start, LOOP_LOOKS);
+            LOOP_ADD(&loop->inside, -1);
+            free_since = 0;
+        } else if (free_since == 0) {
+            free_since = stf_now();
             idle = 0;
-        else
+        }
+        if (moved) {
+            idle = 0;
+        } else if (launch != 0 ? idle >= LOOP_YIELDS : stf_now() - free_since > LOOP_LINGER_NS) {
+            LOOP_ADD(&loop->present, -1);
+            launch = LOOP_LOAD(&loop->open);
+            if (launch == 0 || launch == known) return;
+            LOOP_ADD(&loop->present, 1); /* it was opened just now, and its leader may count on this thread */
+        } else {
             stf_rest(&idle);
+        }
     }
 }
 

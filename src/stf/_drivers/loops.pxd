@@ -28,12 +28,13 @@ cdef extern from "loops.h" nogil:
         stf_queue* queues
         int64_t count
         int64_t launches
+        int64_t present
         int64_t rounds
         int64_t* times
     int LOOP_OVER
     int64_t stf_open(stf_loop* loop) noexcept
     int64_t stf_lead(stf_loop* loop, int64_t rounds, const uint8_t* flag) noexcept
-    void stf_help(stf_loop* loop, int64_t launch) noexcept
+    void stf_help(stf_loop* loop) noexcept
     int stf_fill(int64_t* slots) noexcept
     int stf_copy(int64_t* slots) noexcept
     int stf_call(int64_t* slots) noexcept
@@ -54,7 +55,8 @@ cdef class Loop:
     cpdef int set_words(self, list words) except -1
     cpdef int64_t open(self) except -1
     cpdef int64_t lead(self, int64_t rounds=*, int64_t flag=*) except -2
-    cpdef int help(self, int64_t launch) except -1
+    cpdef int help(self) except -1
+    cpdef int64_t helpers(self) except -1
     cpdef int64_t rounds_run(self) except -1
     cpdef int measure(self, bint wanted) except -1
     cpdef list times(self)

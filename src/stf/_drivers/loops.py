@@ -154,7 +154,7 @@ class Loop:
         return 0
 
     def open(self):
-        """Begin a launch; return its number, by which others `help`. The last one is over."""
+        """Begin a launch, which others `help`; return its number. The last one is over."""
         if cython.compiled:
             return stf_open(cython.address(self.loop))
         self.launches += 1
@@ -180,13 +180,16 @@ class Loop:
 
         return lead(self, rounds, flag)
 
-    def help(self, launch):
-        """Take part in a launch that may be over, until there is nothing to do."""
+    def help(self):
+        """Take part in the launch that is open, and in those that follow it soon, until there is nothing to do."""
         if cython.compiled:
-            number: cython.longlong = launch
             with cython.nogil:
-                stf_help(cython.address(self.loop), number)
+                stf_help(cython.address(self.loop))
         return 0
+
+    def helpers(self):
+        """Return how many threads `help`, which includes those that wait for the next launch."""
+        return self.loop.present if cython.compiled else 0
 
     def rounds_run(self):
         """Return how many rounds the last launch has run."""

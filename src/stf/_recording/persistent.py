@@ -426,7 +426,7 @@ class Run:
             if self.engine.cancelled is not None:
                 return True
             wanted = min(limit - self.rounds, ROUNDS)
-            plan.helper.launch = plan.loop.open()
+            plan.loop.open()
             plan.helper.ask(self.port, plan.count - 1)
             start = time.perf_counter_ns()
             failed = plan.loop.lead(wanted, flag)
@@ -449,16 +449,15 @@ class Helper:
 
     def __init__(self, loop: Any) -> None:
         self.loop = loop
-        self.launch = 0
         self.asked: list[None] = []  # one for each worker that has not come
 
     def __call__(self) -> None:
         self.asked.pop()
-        self.loop.help(self.launch)
+        self.loop.help()
 
     def ask(self, port: Any, wanted: int) -> None:
-        """Let so many idle workers help; those that were asked before, and have not come, will."""
-        missing = wanted - len(self.asked)
+        """Let so many idle workers help, with those that help now; who was asked before, and has not come, will."""
+        missing = wanted - len(self.asked) - self.loop.helpers()
         if missing > 0:
             self.asked += [None] * missing
             port.share(self, missing)
