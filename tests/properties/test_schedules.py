@@ -49,12 +49,13 @@ def stencil(width: int, steps: int) -> tuple[list[list[int]], list[list[tuple[in
     return needs, accesses
 
 
+@pytest.mark.parametrize("cost_ns", [100.0, 20_000.0])
 @pytest.mark.parametrize("workers", [2, 4])
-def test_neighbours_go_to_one_worker(workers: int) -> None:
+def test_neighbours_go_to_one_worker(workers: int, cost_ns: float) -> None:
     """Only points at the edge of a worker's part wait for another worker, two of each part in each step."""
     needs, accesses = stencil(16, 60)
     rng = random.Random(7)
-    costs = [rng.uniform(90.0, 130.0) for _ in needs]
+    costs = [cost_ns * rng.uniform(0.9, 1.2) for _ in needs]
     plan = schedules.planned(needs, costs, workers, accesses)
     queues = schedules.with_waits(needs, plan)
     schedules.check(needs, accesses, queues)

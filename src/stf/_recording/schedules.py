@@ -87,8 +87,9 @@ def planned(
         return [list(range(count))] if count else []
     queues, span = spread(needs, costs, workers, accesses=accesses)
     if accesses is not None:
-        homes = homes_of(costs, accesses, workers)
-        queues, span = min((queues, span), spread(needs, costs, workers, None, accesses, homes), key=lambda one: one[1])
+        near, near_span = spread(needs, costs, workers, None, accesses, homes_of(costs, accesses, workers))
+        if near_span < 1.05 * span:  # times are known no better than that, and it waits less for caches
+            queues, span = near, near_span
     if span + WAKE_NS > 0.9 * sum(costs):
         return [list(range(count))]
     return [queue for queue in queues if queue]
