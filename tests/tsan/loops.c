@@ -12,7 +12,7 @@ enum { STEPS = 60, NEEDS = 4, QUEUES = 6, THREADS = 4 };
 
 static stf_loop loop;
 static int64_t values[STEPS], table[STEPS * (NEEDS + 4)];
-static int64_t word; /* of each launch */
+static int64_t word;   /* of each launch */
 static int64_t launch; /* of which helpers hear; 0: none, -1: they go */
 static uint64_t state;
 static uint8_t flag;
@@ -82,13 +82,14 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
         queues[q].last = position;
     }
     /* one more step, in a queue of its own, after all others */
-    steps[position] = (stf_step){.body = decide, .slots = table, .first_wait = wait, .last_wait = wait + count, .done = -1};
+    steps[position] = (stf_step){.body = decide, .slots = table, .first_wait = wait, .done = -1};
+    steps[position].last_wait = wait + count;
     for (int i = 0; i < count; i++) waits[wait++] = i;
     queues[used].first = position;
     queues[used].last = position + 1;
     queues[used].state = LOOP_OVER;
-    loop = (stf_loop){.steps = steps, .waits = waits, .numbers = numbers, .words = &word, .done = done, .queues = queues, .count = used + 1,
-                      .inside = loop.inside, .present = loop.present, .launches = loop.launches};
+    loop = (stf_loop){.steps = steps, .waits = waits, .numbers = numbers, .words = &word, .done = done,
+                      .queues = queues, .count = used + 1, .inside = loop.inside, .present = loop.present, .launches = loop.launches};
     return count;
 }
 

@@ -54,8 +54,8 @@ enum { LOOP_FREE = 0, LOOP_TAKEN = 1, LOOP_OVER = 2 }; /* the states of a queue 
 
 typedef int (*stf_body)(int64_t *slots); /* 0 if all went well; its arguments are in a table, from the second slot on */
 
-/* A slot that gets a word of the launch. Who runs the step copies it: one thread that wrote the slots of all steps would
-   keep the others waiting, and their slots would come from its cache. */
+/* A slot that gets a word of the launch. Who runs the step copies it: one thread that wrote the slots of all steps
+   would keep the others waiting, and their slots would come from its cache. */
 typedef struct {
     int32_t slot, word;
 } stf_number;
@@ -214,9 +214,10 @@ static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
     return LOOP_LOAD(&loop->failed);
 }
 
-/* Help with launches until there was nothing to do in one for a millisecond, or none for as long as a thread takes to
-   wake up: then to wait costs less than to be woken up for the next one. A thread that rests is not inside: nobody waits
-   for one that has no turn on its core. Who opens a launch sees it `present`, or it sees that launch. */
+/* Help with launches until there was nothing to do in one for a millisecond, or none for about as long as a thread
+   takes to wake up: to wait that long costs no more than to be woken up for the next one. A thread that rests is not
+   inside: nobody waits for one that has no turn on its core. Who opens a launch sees it `present`, or it sees that
+   launch. */
 static void stf_help(stf_loop *loop) {
     int64_t start = 0, idle = 0, known = 0, free_since = 0;
     LOOP_ADD(&loop->present, 1);

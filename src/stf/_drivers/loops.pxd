@@ -39,6 +39,8 @@ cdef extern from "loops.h" nogil:
     int stf_copy(int64_t* slots) noexcept
     int stf_call(int64_t* slots) noexcept
 
+cdef stf_body function_of(object body) except? NULL
+
 cdef class Loop:
     cdef stf_loop loop
     cdef int64_t* table

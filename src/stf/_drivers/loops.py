@@ -12,8 +12,9 @@ place of its arguments in a table, the bytes that it waits for, and the byte tha
 
 A thread takes a queue, does steps until one must wait, and goes on with another queue. So any number of threads runs
 all queues. The one that leads a launch needs nobody: helpers come when a worker has time, and leave when they find
-nothing. First there was a queue for each worker; a launch had to wait until all of them had come, and one that was in a
-body of the user's held it up.
+nothing. After a launch they wait a moment for the next one, since to come takes as long as some hundred steps. First
+there was a queue for each worker; a launch had to wait until all of them had come, and one that was in a body of the
+user's held it up.
 
 The bytes are not cleared between rounds: a round means the other value by *done*. Those of a queue lie together, since
 a line of the cache that several cores write travels between them.
@@ -95,14 +96,7 @@ class Loop:
                     loop.numbers[number].word = word
                     number += 1
                 step.last_number = number
-                if body == FILL:
-                    step.body = cython.cast("stf_body", stf_fill)
-                elif body == COPY:
-                    step.body = cython.cast("stf_body", stf_copy)
-                elif body == CALL:
-                    step.body = cython.cast("stf_body", stf_call)
-                elif body is not None:
-                    step.body = cython.cast("stf_body", cython.cast("uintptr_t", cython.cast(cython.ulonglong, body)))
+                step.body = function_of(body)
                 position += 1
             loop.queues[i].last = position
             loop.queues[i].state = LOOP_OVER
@@ -208,6 +202,19 @@ class Loop:
     def times(self):
         """Return how long each step took at least where it was measured, in ns, in the order of the queues."""
         return [self.clock[step] for step in range(self.count)]
+
+
+def function_of(body):
+    """Return the function of a step; NULL where it only orders."""
+    if body is None:
+        return cython.cast("stf_body", cython.NULL)
+    if body == FILL:
+        return cython.cast("stf_body", stf_fill)
+    if body == COPY:
+        return cython.cast("stf_body", stf_copy)
+    if body == CALL:
+        return cython.cast("stf_body", stf_call)
+    return cython.cast("stf_body", cython.cast("uintptr_t", cython.cast(cython.ulonglong, body)))
 
 
 if not cython.compiled:

@@ -1,6 +1,7 @@
 """Schedules: which worker does which steps of a loop, in which order, and what each waits for.
 
-`planned` chooses: steps that much depends on come first (ranks by one pass backwards), each where it would end first.
+`planned` chooses: steps that much depends on come first (ranks by one pass backwards). Each goes where it would end
+first, or to the worker that its memory belongs to: small bodies take no longer than a line of the cache travels.
 A step waits for those before it in other queues only: of each queue for the last one, and for none that its queue has
 waited for already. `checked` does not trust that. It runs the queues in thought, with a vector clock for each: how far
 it knows the others to be. So it finds a step that is missing or there twice, queues that wait for each other for ever,
