@@ -854,6 +854,19 @@ def test_a_loop_is_planned_again_when_a_parameter_changes_the_times(monkeypatch:
         assert queues_after(6, 200_000) == "2"
 
 
+def test_a_plan_is_kept_where_all_steps_take_longer() -> None:
+    """It would be the same plan again, and a new one takes longer than many launches."""
+    steps = persistent.Steps(2)
+    for _ in range(40):
+        steps.add_body(native_fill(print, (np.zeros(1), 0.0)), None, None, [], [], {})
+    steps.costs = [10_000.0 + 100.0 * k for k in range(40)]
+    plan = persistent.Plan(steps, Loops())
+    steps.costs = [3.0 * cost for cost in steps.costs]
+    assert plan.suits_times(sum(steps.costs))
+    steps.costs[:20] = [4.0 * cost for cost in steps.costs[:20]]
+    assert not plan.suits_times(sum(steps.costs))
+
+
 def test_who_helps_already_is_not_asked_again() -> None:
     """A helper waits a moment for the next launch: to be woken up takes as long as some hundred tasks."""
     asked: list[int] = []

@@ -182,6 +182,7 @@ class Plan:
         queues = with_waits(steps.needs, order)
         check(steps.needs, steps.accesses, queues)
         self.steps = steps
+        self.planned_ns = [max(cost, 1.0) for cost in steps.costs]
         self.count = len(queues)
         self.order = [step for queue in order for step in queue]
         self.waits = sum(len(step.waits) for queue in queues for step in queue)
@@ -217,6 +218,12 @@ class Plan:
             if part.learn is not None:
                 part.learn(time_ns)
         return float(sum(times))
+
+    def suits_times(self, took_ns: float) -> bool:
+        """Return whether steps take other times than planned, and all of them in about the same ratio."""
+        scale = took_ns / sum(self.planned_ns)
+        changes = sum(abs(now - scale * then) for now, then in zip(self.steps.costs, self.planned_ns, strict=True))
+        return changes < 0.25 * took_ns
 
     def words(self, values: Any) -> list[int]:
         """Return what slots hold that depend on parameters; NotThisTimeError if these have other types than before."""
@@ -346,10 +353,12 @@ class Loops:
         if self.known_ns / 2 < took_ns < 2 * self.known_ns:
             self.patience_ns *= 2  # others had the cores, or what steps wait for takes so long
             return plan
-        self.known_ns, self.patience_ns = took_ns, plan.planning_ns
+        known_ns, self.known_ns, self.patience_ns = self.known_ns, took_ns, plan.planning_ns
         if plan.steps.workers <= 1 or (plan.count == 1 and took_ns < 2 * WAKE_NS):
             return plan
         has_long = max(plan.steps.costs) > LONG_NS  # a step, whose body may be cut in more pieces
+        if known_ns > 0 and plan.count > 1 and took_ns > 2 * WAKE_NS and not has_long and plan.suits_times(took_ns):
+            return plan
         better = self.made(thing, port, None if has_long else plan.steps)
         if better is None:
             return plan
