@@ -49,6 +49,7 @@ extern int sched_getcpu(void);
 #endif
 
 enum { POOL_LOOKS = 64, POOL_YIELDS = 16 }; /* between yields, of one thread that finds nothing to do; until it sleeps */
+enum { POOL_CALL_NS = 20000 };              /* of work, for which a thread is called beside one that runs tasks */
 enum { POOL_LINE = 64 };                    /* bytes of a line of the cache, which takes long to go from core to core */
 enum { POOL_BEGUN = 1 };                    /* the fate of a task whose body has begun, as the engine knows it */
 
@@ -83,6 +84,7 @@ typedef struct stf_task {
     stf_edge *edges; /* room for its own */
     int64_t left;    /* tasks that it waits for */
     int64_t number;  /* that its stream gets to with it; 0: not known yet */
+    int64_t cost_ns; /* about how long it takes */
     int64_t is_timed, took_ns;
 } stf_task;
 
@@ -102,6 +104,9 @@ typedef struct {
     stf_sleeper *sleepers;
     int64_t has_reached; /* `reached` is not empty, and no thread is on its way to Python */
     int64_t count;       /* of tasks that are not done */
+    int64_t ready_ns;    /* about how long those take that are ready */
+    int64_t running;     /* threads that run tasks */
+    int64_t waiting;     /* threads that wait for a number, and leave their cores to others */
     int64_t asks;        /* Python looks at each task before it begins, until all are done */
     int64_t padding[POOL_LINE / 8];
     int64_t looking; /* threads that look for a task */
@@ -148,7 +153,8 @@ static void stf_post(stf_sleeper *sleeper) {
     if (!POOL_SWAP(&sleeper->is_posted, 1)) POOL_RELEASE(sleeper->lock);
 }
 
-/* Let a thread that sleeps come, unless one looks already; return whether one comes. */
+/* Let a thread come for the tasks that are ready, unless one looks already, or those that run tasks will soon be there:
+   who puts tasks has a core, too, and to call a thread takes as long as some tasks. Return whether one comes. */
 static int stf_call_one(stf_pool *pool) {
     stf_sleeper *sleeper = pool->sleepers;
     if (POOL_LOAD(&pool->looking)) {
@@ -156,6 +162,7 @@ static int stf_call_one(stf_pool *pool) {
         POOL_STORE(&pool->bell, pool->bell + 1);
         return 1;
     }
+    if (pool->running && !pool->waiting && pool->ready_ns < POOL_CALL_NS) return 1;
     if (sleeper == NULL) return 0;
     pool->sleepers = sleeper->next;
     sleeper->is_asleep = 0;
@@ -163,8 +170,17 @@ static int stf_call_one(stf_pool *pool) {
     return 1;
 }
 
+/* A thread begins to wait, or has waited. */
+static void stf_change_waiting(stf_pool *pool, int change) {
+    POOL_ACQUIRE(pool->lock);
+    pool->waiting += change;
+    if (change > 0 && pool->ready != NULL) stf_call_one(pool);
+    POOL_RELEASE(pool->lock);
+}
+
 static void stf_make_ready(stf_pool *pool, stf_task *task) {
     task->next_ready = NULL;
+    pool->ready_ns += task->cost_ns;
     if (pool->ready == NULL)
         POOL_STORE(&pool->ready, task);
     else
@@ -191,7 +207,10 @@ static int stf_put(stf_pool *pool, stf_chain *chain, stf_task *task) {
 
 static stf_task *stf_take(stf_pool *pool) {
     stf_task *task = pool->ready;
-    if (task != NULL) POOL_STORE(&pool->ready, task->next_ready);
+    if (task != NULL) {
+        POOL_STORE(&pool->ready, task->next_ready);
+        pool->ready_ns -= task->cost_ns;
+    }
     return task;
 }
 
@@ -303,6 +322,7 @@ static int stf_is_empty(stf_chain *chain) { return POOL_LOAD(&chain->first) == 0
 static int stf_run(stf_pool *pool, int *has_run) {
     int needed = 0;
     POOL_ACQUIRE(pool->lock);
+    pool->running++;
     while (!pool->asks) {
         stf_task *task = stf_take(pool);
         if (task == NULL) break;
@@ -317,6 +337,7 @@ static int stf_run(stf_pool *pool, int *has_run) {
         if (failed) { /* Python calls it again for its error, and looks what that means for the others */
             POOL_STORE(&pool->asks, 1);
             task->next_ready = pool->ready;
+            pool->ready_ns += task->cost_ns;
             if (pool->ready == NULL) pool->last_ready = task;
             POOL_STORE(&pool->ready, task);
             break;
@@ -324,6 +345,7 @@ static int stf_run(stf_pool *pool, int *has_run) {
         stf_finish(pool, task);
         if (pool->has_reached) break;
     }
+    pool->running--;
     if (pool->has_reached || (pool->asks && pool->ready != NULL)) {
         needed = 1;
         pool->has_reached = 0;

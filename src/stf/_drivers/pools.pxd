@@ -18,6 +18,7 @@ cdef extern from "pools.h" nogil:
         int* fate
         void* object
         stf_task* next
+        int64_t cost_ns
         int64_t is_timed
         int64_t took_ns
     ctypedef struct stf_sleeper:
@@ -42,6 +43,7 @@ cdef extern from "pools.h" nogil:
     void* stf_next_reached(stf_pool* pool) noexcept
     stf_task* stf_take_done(stf_pool* pool) noexcept
     void stf_ask(stf_pool* pool) noexcept
+    void stf_change_waiting(stf_pool* pool, int change) noexcept
     bint stf_asks(stf_pool* pool) noexcept
     bint stf_has_ready(stf_pool* pool) noexcept
     bint stf_has_done(stf_pool* pool) noexcept
@@ -74,6 +76,7 @@ cdef class Pool:
     cdef bint hold(self, Chain chain) noexcept
     cdef object next_reached(self)
     cdef int ask_first(self) noexcept
+    cdef int change_waiting(self, int change) noexcept
     cdef int collect(self) except -1
     cdef int let_go(self) except -1
     cdef bint has_ready(self) noexcept

@@ -16,7 +16,7 @@ on, until all tasks are done, Python makes each call itself, which knows what is
 somebody calls tasks off.
 
 A worker without work looks for some microseconds, if no other one does, and sleeps. It is called by who has the GIL, or
-for a task.
+for tasks: where no thread runs any, where it would take those that do too long, or where who puts tasks waits.
 
 The C is in ``pools.h``, which ``make tsan`` runs with ThreadSanitizer. Uncompiled, no body is compiled code.
 """
@@ -74,7 +74,7 @@ class Pool:
         task.body = cython.cast("stf_compiled", cython.cast("uintptr_t", code.function))
         task.fate = call.begins()
         task.object = cython.cast(cython.p_void, call)
-        task.is_timed = code.is_timed
+        task.cost_ns, task.is_timed = code.cost_ns, code.is_timed
         self.next = task
         POOL_ACQUIRE(self.pool.lock)
         return True
@@ -132,6 +132,11 @@ class Pool:
     def ask_first(self):
         """Let Python make the call of each task that has not begun."""
         stf_ask(cython.address(self.pool))
+        return 0
+
+    def change_waiting(self, change):
+        """So many threads more, or fewer, wait for numbers: their cores are free for those that run tasks."""
+        stf_change_waiting(cython.address(self.pool), change)
         return 0
 
     def collect(self):

@@ -165,11 +165,15 @@ class QueueDriver(Driver):
             self.lend(1)
         elif self.is_short and self.has_work():
             self.hire_again()
+        if self.pool is not None:
+            self.pool.change_waiting(1)
         try:
             if cython.compiled:
                 PyErr_CheckSignals()  # of a signal that has come, the system wakes nobody
             return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
         finally:
+            if self.pool is not None:
+                self.pool.change_waiting(-1)
             if lends:
                 self.lend(-1)
 

@@ -132,7 +132,7 @@ class CallTemplate:
                 except NotThisTimeError:
                     return None
             own += 1
-        call.function, call.count = self.function, self.count
+        call.function, call.count, call.cost_ns = self.function, self.count, self.cost_ns
         self.left -= 1
         if self.left < 0:
             self.left = UNMEASURED
