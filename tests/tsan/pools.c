@@ -29,7 +29,7 @@ enum { CHAINS = 6, TASKS = 120, WAITS = 3, THREADS = 4 };
 
 static stf_pool pool;
 static stf_chain chains[CHAINS];
-static int64_t reached[CHAINS], issued[CHAINS];
+static int64_t issued[CHAINS];
 static int64_t values[TASKS], wanted[TASKS], number_of[TASKS], chain_of[TASKS];
 static stf_sleeper sleepers[THREADS];
 static sem_t told; /* a thread has found that the main one is needed */
@@ -40,6 +40,8 @@ static uint64_t draw(uint64_t below) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return state % below;
 }
+
+static int64_t reached_by(int64_t chain) { return stf_number_of(chains + chain); }
 
 static int add(int64_t *slots) {
     int64_t sum = 1;
@@ -57,19 +59,15 @@ static void *serve(void *mine) {
 
 /* What Python does when it is needed. */
 static void collect(void) {
-    while (stf_asks(&pool)) {
-        POOL_ACQUIRE(pool.lock);
-        stf_task *task = pool.asks ? stf_take(&pool) : NULL;
-        POOL_RELEASE(pool.lock);
-        if (task == NULL) break;
+    stf_task *task;
+    while (stf_asks(&pool) && (task = stf_take_asked(&pool)) != NULL) {
         task->body(task->slots);
         POOL_ACQUIRE(pool.lock);
         stf_finish(&pool, task);
         POOL_RELEASE(pool.lock);
     }
     while (stf_next_reached(&pool) != NULL) continue;
-    for (stf_task *task = stf_take_done(&pool), *next; task != NULL; task = next, left--) {
-        next = task->next;
+    for (; (task = stf_next_done(&pool)) != NULL; left--) {
         free(task->object); /* which holds its fate */
         free(task);
     }
@@ -77,18 +75,12 @@ static void collect(void) {
 
 static void wait_for(int64_t chain, int64_t number) {
     while (!stf_want(&pool, chains + chain, number)) {
+        stf_change_waiting(&pool, 1);
         sem_wait(&told);
+        stf_change_waiting(&pool, -1);
         collect();
     }
     stf_want_only(&pool, chains + chain, 0);
-}
-
-/* Give the tasks of a chain that have none a number. */
-static void give_number(int64_t chain, int64_t last) {
-    int64_t number = ++issued[chain];
-    if (!stf_give_number(&pool, chains + chain, number)) POOL_STORE(reached + chain, number);
-    for (int64_t i = 0; i <= last; i++)
-        if (chain_of[i] == chain && number_of[i] == 0) number_of[i] = number;
 }
 
 static void put(int64_t number) {
@@ -96,23 +88,23 @@ static void put(int64_t number) {
     stf_task *task = stf_new_task(3 + WAITS, WAITS);
     int *fate = calloc(1, sizeof(int));
     task->body = add, task->fate = fate, task->object = fate, task->is_timed = number % 7 == 0;
+    task->cost_ns = (int64_t)draw(30000);
     task->slots[0] = draw(4) ? 0 : (int64_t)draw(3000);
     task->slots[1] = number;
-    POOL_ACQUIRE(pool.lock);
     for (int64_t i = 0, count = number ? (int64_t)draw(WAITS + 1) : 0; i < count; i++) {
-        int64_t other = (int64_t)draw((uint64_t)number), its = chain_of[other];
-        if (number_of[other] == 0) continue;
-        if (its != chain && POOL_LOAD(reached + its) < number_of[other])
-            stf_follow(task, stf_task_of(chains + its, number_of[other]));
+        int64_t other = (int64_t)draw((uint64_t)number);
+        if (chain_of[other] != chain) stf_follow(task, chains + chain_of[other], number_of[other]);
         task->slots[3 + used++] = other;
         sum += wanted[other] % 1000003;
     }
     task->slots[2] = used;
-    chain_of[number] = chain, number_of[number] = 0, wanted[number] = sum;
-    stf_put(&pool, chains + chain, task);
-    POOL_RELEASE(pool.lock);
+    chain_of[number] = chain, number_of[number] = ++issued[chain], wanted[number] = sum;
+    if (draw(8) == 0 && reached_by(chain) == issued[chain] - 1) { /* a number that the stream gets to without a task */
+        POOL_STORE(&chains[chain].reached, issued[chain]);
+        number_of[number] = ++issued[chain];
+    }
+    stf_put(&pool, chains + chain, number_of[number], task);
     left++;
-    if (draw(4)) give_number(chain, number);
 }
 
 int main(int argc, char **argv) {
@@ -120,7 +112,8 @@ int main(int argc, char **argv) {
     state = 88172645463325252u + (argc > 2 ? (uint64_t)atoi(argv[2]) : 0);
     sem_init(&told, 0, 0);
     pool.lock = POOL_NEW_LOCK();
-    for (int i = 0; i < CHAINS; i++) chains[i].reached = reached + i, chains[i].stream = chains + i;
+    pool.given = calloc(POOL_ROOM, sizeof(stf_task *)), pool.done = calloc(POOL_ROOM, sizeof(stf_task *));
+    for (int i = 0; i < CHAINS; i++) chains[i].stream = chains + i;
     for (int program = 0; program < programs; program++) {
         pthread_t threads[THREADS];
         int count = 1 + (int)draw(THREADS);
@@ -140,7 +133,6 @@ int main(int argc, char **argv) {
                 wait_for(chain, issued[chain]);
             }
         }
-        for (int i = 0; i < CHAINS; i++) give_number(i, TASKS - 1);
         for (int i = 0; i < CHAINS; i++) wait_for(i, issued[i]);
         for (collect(); left > 0; collect()) POOL_YIELD();
         for (int i = 0; i < count; i++) {

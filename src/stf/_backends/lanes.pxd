@@ -56,6 +56,7 @@ cdef class LanePort(Port):
     cdef int make_wait(self, Lane lane, Lane other, int64_t sequence) except -1
     cdef int make_record(self, Lane lane) except -1
     cdef bint records_late
+    cdef bint waits_cheaply  # a wait for what is over costs less than to find that out
     cdef int make_late_record(self, Lane lane) except -1
     cdef int commit(self, Lane lane) except -1
     cdef int64_t progress(self, Lane lane) except -1

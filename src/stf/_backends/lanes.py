@@ -337,7 +337,8 @@ class LanePort(Port):
                 continue
             other = cython.cast(Lane, self.lanes[index])
             if sequence > other.done:
-                other.done = self.progress(other)
+                if not self.waits_cheaply:
+                    other.done = self.progress(other)
                 if sequence > other.done:
                     self.make_wait(lane, other, sequence)
             lane.saw(index, sequence)

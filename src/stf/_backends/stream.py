@@ -43,6 +43,7 @@ class StreamBackend(LanePort):
         self.values = driver.values
         self.loops = driver.loops
         self.records_late = driver.records_late
+        self.waits_cheaply = driver.waits_cheaply
         self.staged = DIRECT
         self.capturable = 1 << 30
         if driver.graphs is not None:
@@ -181,6 +182,9 @@ class StreamBackend(LanePort):
 
     def tell_compiled(self):
         return self.driver.tell_compiled()
+
+    def let_go_compiled(self):
+        return self.driver.let_go_compiled()
 
     def ask_first(self):
         return self.driver.ask_first()

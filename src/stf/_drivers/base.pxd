@@ -34,6 +34,7 @@ cdef class Driver:
     cdef public bint has_callers
     cdef public bint reads_back
     cdef public bint records_late
+    cdef public bint waits_cheaply
     cpdef int stream_create(self, int device, int priority=*) except -1
     cpdef int stream_adopt(self, int device, int64_t pointer) except -1
     cpdef int stream_create_in(self, int device, int64_t context) except -1
@@ -70,6 +71,7 @@ cdef class Driver:
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1
     cpdef int tell_compiled(self) except -1
+    cpdef int let_go_compiled(self) except -1
     cpdef int ask_first(self) except -1
     cpdef int call_in_turn(self, int stream, object body) except -1
     cpdef int keep_pace(self, int device) except -1

@@ -96,6 +96,8 @@ class Driver:
         It has `begin_readback`; a driver around another has not.
     records_late : bool
         It has `record_lazy` and `commit`.
+    waits_cheaply : bool
+        To wait for what is over costs it less than to say that it is.
     """
 
     parcels = None
@@ -293,7 +295,11 @@ class Driver:
         raise NotImplementedError
 
     def tell_compiled(self):
-        """Let calls go whose compiled code has run; no gate is held."""
+        """Tell calls whose compiled code has run."""
+        return 0
+
+    def let_go_compiled(self):
+        """Hold some of those no longer; asked after each, where no gate is held."""
         return 0
 
     def ask_first(self):

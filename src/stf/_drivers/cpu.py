@@ -15,6 +15,7 @@ import numpy as np
 from stf._drivers.loops import Loops
 
 ALIGNMENT: cython.int = 64
+SOME: cython.int = 32  # compiled calls, after which those are let go that have run
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
@@ -42,63 +43,61 @@ class CpuDriver(QueueDriver):
         self.memory = {}
         self.loops = Loops()
         self.pool = Pool() if cython.compiled else None
+        self.waits_cheaply = cython.compiled
 
     def call(self, stream, body):
         if self.pool is not None and isinstance(body, HostCall):
             own: HostCall = body
-            if own.compiled is not None and self.put_compiled(self.streams[stream], own):
+            if own.compiled is not None and self.take_compiled(self.streams[stream], own):
                 return 0
         return QueueDriver.call(self, stream, body)
 
-    def put_compiled(self, lane, call):
-        """Give the pool the code of a call; False if it comes after what the pool does not know, or may not run."""
+    def take_compiled(self, lane, call):
+        """Let the next mark on a stream give the pool the code of a call; return whether that may be.
+
+        Not, if it comes after what the pool does not know.
+        """
         waits: cython.int = 0
-        if lane.head is not None or lane.busy or lane.priority or self.chooser is not None:
+        if lane.head is not None or lane.busy or lane.task != cython.NULL or lane.priority:
             return False
         op = lane.first_wait
         while op is not None:
+            is_over: cython.bint = op.uses != op.other.uses or op.other.chain.put >= op.sequence
+            if not is_over and self.reached_now(op.other) < op.sequence:
+                return False
             waits += 1
             op = op.next
-        if not call.may_run_compiled():
+        if self.chooser is not None or not self.pool.has_room() or not call.may_run_compiled():
             return False
-        self.gate.enter()
-        try:
-            if not self.pool.begin(call, waits):
-                return False
-            is_put: cython.bint = self.follows_tasks(lane)
-            has_help: cython.bint = self.pool.end(lane.chain if is_put else None)
-            if is_put:
-                lane.first_wait = lane.last_wait = None
-                if not has_help and self.workers < self.max_workers:
-                    self.hire()
-            return is_put
-        finally:
-            self.gate.leave()
-
-    def follows_tasks(self, lane):
-        """Let the new task follow those that its stream waits for, if these are tasks, too; else change nothing."""
-        turn: cython.int
-        for turn in range(2):
-            op = lane.first_wait
-            while op is not None:
-                if op.uses == op.other.uses and op.other.chain.reached() < op.sequence:
-                    if turn == 1:
-                        self.pool.follow(op.other.chain, op.sequence)
-                    elif not self.pool.knows(op.other.chain, op.sequence):
-                        return False
-                op = op.next
+        task = self.pool.task_for(call, waits)
+        if task == cython.NULL:
+            return False
+        op = lane.first_wait
+        while op is not None:
+            if op.uses == op.other.uses and op.other.chain.put >= op.sequence:
+                self.pool.follow(task, op.other.chain, op.sequence)
+            op = op.next
+        lane.task = task
         return True
 
     def tell_compiled(self):
-        """Hold no call any more whose code has run; no gate is held."""
         if self.pool is not None:
             self.pool.collect()
-            self.pool.let_go()
+        return 0
+
+    def let_go_compiled(self):
+        if self.pool is not None:
+            self.put_since += 1
+            if self.put_since >= SOME:
+                self.put_since = 0
+                self.pool.collect()
+                self.pool.let_go()
         return 0
 
     def ask_first(self):
         if self.pool is not None:
             self.pool.ask_first()
+            self.pool.collect()
         return 0
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):

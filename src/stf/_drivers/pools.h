@@ -28,9 +28,9 @@ typedef PyThread_type_lock stf_lock;
 #define POOL_YIELD() SwitchToThread()
 #else
 #include <sched.h>
-#define POOL_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define POOL_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST) /* as cheap as others, on most machines */
 #define POOL_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define POOL_SWAP(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
+#define POOL_SWAP(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
 #if defined(__x86_64__) || defined(__i386__)
 #define POOL_RELAX() __builtin_ia32_pause()
 #elif defined(__aarch64__)
@@ -50,42 +50,52 @@ extern int sched_getcpu(void);
 
 enum { POOL_LOOKS = 64, POOL_YIELDS = 16 }; /* between yields, of one thread that finds nothing to do; until it sleeps */
 enum { POOL_CALL_NS = 20000 };              /* of work, for which a thread is called beside one that runs tasks */
+enum { POOL_ROOM = 8192 };                  /* for tasks that Python was not told of: a power of two */
 enum { POOL_LINE = 64 };                    /* bytes of a line of the cache, which takes long to go from core to core */
 enum { POOL_BEGUN = 1 };                    /* the fate of a task whose body has begun, as the engine knows it */
 
 typedef int (*stf_compiled)(int64_t *slots); /* 0 if all went well */
 
 struct stf_task;
+struct stf_chain;
 
 typedef struct stf_edge { /* a task that waits for another one */
     struct stf_task *task;
     struct stf_edge *next;
 } stf_edge;
 
+typedef struct { /* what a task waits for: that a stream gets to a number */
+    struct stf_chain *chain;
+    int64_t number;
+    stf_edge edge;
+} stf_wait;
+
 typedef struct stf_chain { /* the tasks of a stream that are not done, the oldest first: each waits for the one before */
+    int64_t reached;              /* the number that the stream has got to */
     struct stf_task *first, *last;
-    int64_t *reached;        /* the number that the stream has got to */
-    int64_t wanted;          /* the least number that somebody waits for whom Python must call; 0: nobody does */
-    int64_t is_held;         /* what comes next on the stream waits until the chain is empty */
-    struct stf_chain *next;  /* of those that have got so far */
+    int64_t wanted;               /* the least number that somebody waits for whom Python must call; 0: nobody does */
+    struct stf_chain *next;       /* of those that have got so far */
     int64_t is_listed;
     void *stream;
+    int64_t padding[POOL_LINE / 8 + 1]; /* chains lie apart: threads write them, and who puts tasks reads them */
 } stf_chain;
 
 typedef struct stf_task {
-    stf_compiled body;
+    stf_compiled body; /* who puts the task writes this line of the cache, and threads only read it; */
     int64_t *slots;
-    int *fate; /* says when it has begun; it belongs to `object` */
     void *object;
     stf_chain *chain;
-    struct stf_task *next, *before; /* in the chain; `next` also among those that are done */
+    int64_t number;    /* that its stream gets to with it */
+    int64_t cost_ns;   /* about how long it takes */
+    int32_t waits;     /* how many follow the task in memory */
+    int32_t is_timed;
+    int *fate;         /* says when it has begun; it belongs to `object` */
+    struct stf_task *next, *before; /* in the chain; threads write this line */
     struct stf_task *next_ready;
-    stf_edge *after; /* the tasks that wait for it */
-    stf_edge *edges; /* room for its own */
-    int64_t left;    /* tasks that it waits for */
-    int64_t number;  /* that its stream gets to with it; 0: not known yet */
-    int64_t cost_ns; /* about how long it takes */
-    int64_t is_timed, took_ns;
+    stf_edge *after;   /* the tasks that wait for it */
+    stf_edge edge;     /* its own for the one before */
+    int64_t left;      /* tasks that it waits for */
+    int64_t took_ns;
 } stf_task;
 
 typedef struct stf_sleeper { /* a thread that runs tasks, and is called by others */
@@ -96,24 +106,38 @@ typedef struct stf_sleeper { /* a thread that runs tasks, and is called by other
     struct stf_sleeper *next;
 } stf_sleeper;
 
+/* Python, which is one thread at a time, puts tasks into `given`, and takes them from `done`. Threads take them from
+   `given`, know what each waits for, and put them into `done`. Neither reads what the other writes but for two counts. */
 typedef struct {
-    stf_lock lock;
-    stf_task *ready, *last_ready;
-    stf_task *done, *last_done; /* of whom Python was not told yet */
-    stf_chain *reached;         /* which have got to what somebody waits for */
-    stf_sleeper *sleepers;
-    int64_t has_reached; /* `reached` is not empty, and no thread is on its way to Python */
-    int64_t count;       /* of tasks that are not done */
-    int64_t ready_ns;    /* about how long those take that are ready */
-    int64_t running;     /* threads that run tasks */
-    int64_t waiting;     /* threads that wait for a number, and leave their cores to others */
-    int64_t asks;        /* Python looks at each task before it begins, until all are done */
+    stf_task **given, **done; /* rings with `POOL_ROOM` places */
+    int64_t told;             /* Python has taken so many from `done` */
+    int64_t unseen_ns;        /* about how long those take that were put since it looked whether threads take them */
     int64_t padding[POOL_LINE / 8];
-    int64_t looking; /* threads that look for a task */
-    int64_t bell;    /* what they look at: a line of the cache that is written once for each task */
-    int64_t core;    /* where the last task was put from while they look; -1: the system does not say */
+    int64_t put; /* so many were put; who looks for tasks looks here */
+    int64_t core; /* that was put from; -1: the system does not say */
     int64_t more_padding[POOL_LINE / 8];
+    stf_lock lock; /* of all that follows */
+    stf_task *ready, *last_ready;
+    stf_chain *reached; /* which have got to what somebody waits for */
+    stf_sleeper *sleepers;
+    int64_t taken;       /* from `given` */
+    int64_t has_reached; /* `reached` is not empty, and no thread is on its way to Python */
+    int64_t count;       /* of tasks that were taken and are not done */
+    int64_t ready_ns;    /* about how long those take that are ready */
+    int64_t asks;        /* Python looks at each task before it begins, until all are done */
+    int64_t waiting;     /* threads that wait for a number, and leave their cores to others */
+    int64_t looking;     /* a thread looks for a task */
+    int64_t padding_too[POOL_LINE / 8];
+    int64_t awake; /* threads that run tasks, or look for some */
+    int64_t ended; /* so many are, or were, in `done` */
+    int64_t last_padding[POOL_LINE / 8];
 } stf_pool;
+
+/* Return room for what begins a line of the cache; NULL if there is no memory. `*whole` is to be freed. */
+static void *stf_line(size_t size, void **whole) {
+    *whole = calloc(1, size + POOL_LINE);
+    return *whole == NULL ? NULL : (void *)(((uintptr_t)*whole + POOL_LINE - 1) & ~(uintptr_t)(POOL_LINE - 1));
+}
 
 static int64_t stf_clock(void) {
     struct timespec now;
@@ -121,121 +145,80 @@ static int64_t stf_clock(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* -- a task (all with the lock of the pool, but for its making) --------------------------------------------------- */
-
-/* Return a task with so many slots that may wait for so many others; NULL if there is no memory. */
-static stf_task *stf_new_task(size_t slots, size_t waits) {
-    stf_task *task = (stf_task *)malloc(sizeof(stf_task) + (waits + 1) * sizeof(stf_edge) + slots * sizeof(int64_t));
-    if (task == NULL) return NULL;
-    memset(task, 0, sizeof(stf_task));
-    task->edges = (stf_edge *)(task + 1);
-    task->slots = (int64_t *)(task->edges + waits + 1);
-    return task;
-}
-
-static void stf_follow(stf_task *task, stf_task *before) {
-    stf_edge *edge = task->edges++;
-    edge->task = task, edge->next = before->after;
-    before->after = edge;
-    task->left++;
-}
-
-/* Return the first task with which a stream gets to a number; NULL if there is none. */
-static stf_task *stf_task_of(stf_chain *chain, int64_t number) {
-    stf_task *found = NULL, *task = chain->last;
-    while (task != NULL && task->number == 0) task = task->before;
-    for (; task != NULL && task->number >= number; task = task->before)
-        if (task->number) found = task;
-    return found;
-}
+/* -- threads that sleep, with the lock of the pool ---------------------------------------------------------------- */
 
 static void stf_post(stf_sleeper *sleeper) {
     if (!POOL_SWAP(&sleeper->is_posted, 1)) POOL_RELEASE(sleeper->lock);
 }
 
-/* Let a thread come for the tasks that are ready, unless one looks already, or those that run tasks will soon be there:
-   who puts tasks has a core, too, and to call a thread takes as long as some tasks. Return whether one comes. */
+/* Let a thread that sleeps come; return whether there was one. */
 static int stf_call_one(stf_pool *pool) {
     stf_sleeper *sleeper = pool->sleepers;
-    if (POOL_LOAD(&pool->looking)) {
-        POOL_STORE(&pool->core, (int64_t)POOL_CORE());
-        POOL_STORE(&pool->bell, pool->bell + 1);
-        return 1;
-    }
-    if (pool->running && !pool->waiting && pool->ready_ns < POOL_CALL_NS) return 1;
     if (sleeper == NULL) return 0;
     pool->sleepers = sleeper->next;
     sleeper->is_asleep = 0;
+    POOL_STORE(&pool->awake, pool->awake + 1);
     stf_post(sleeper);
     return 1;
 }
 
-/* A thread begins to wait, or has waited. */
-static void stf_change_waiting(stf_pool *pool, int change) {
-    POOL_ACQUIRE(pool->lock);
-    pool->waiting += change;
-    if (change > 0 && pool->ready != NULL) stf_call_one(pool);
-    POOL_RELEASE(pool->lock);
+/* Let one more come if those that are awake have much to do, or who puts tasks waits. */
+static void stf_call_for_much(stf_pool *pool) {
+    if (pool->ready != NULL && !POOL_LOAD(&pool->looking) && (pool->waiting || pool->ready_ns >= POOL_CALL_NS))
+        stf_call_one(pool);
 }
 
-static void stf_make_ready(stf_pool *pool, stf_task *task) {
-    task->next_ready = NULL;
-    pool->ready_ns += task->cost_ns;
-    if (pool->ready == NULL)
-        POOL_STORE(&pool->ready, task);
-    else
-        pool->last_ready->next_ready = task;
-    pool->last_ready = task;
-}
+/* -- what Python does, one thread at a time ------------------------------------------------------------------------ */
 
-/* Put a task, which follows what it waits for in other chains, at the end of its own; return whether it will be run. */
-static int stf_put(stf_pool *pool, stf_chain *chain, stf_task *task) {
-    task->chain = chain;
-    task->before = chain->last;
-    if (chain->last == NULL) {
-        POOL_STORE(&chain->first, task);
-    } else {
-        chain->last->next = task;
-        stf_follow(task, chain->last);
-    }
-    chain->last = task;
-    pool->count++;
-    if (task->left) return 1;
-    stf_make_ready(pool, task);
-    return stf_call_one(pool);
-}
-
-static stf_task *stf_take(stf_pool *pool) {
-    stf_task *task = pool->ready;
-    if (task != NULL) {
-        POOL_STORE(&pool->ready, task->next_ready);
-        pool->ready_ns -= task->cost_ns;
-    }
+/* Return a task with so many slots that waits for so many numbers; NULL if there is no memory. */
+static stf_task *stf_new_task(size_t slots, size_t waits) {
+    size_t size = sizeof(stf_task) + waits * sizeof(stf_wait) + slots * sizeof(int64_t);
+    stf_task *task = (stf_task *)malloc(size);
+    if (task == NULL) return NULL;
+    memset(task, 0, sizeof(stf_task));
+    task->slots = (int64_t *)((stf_wait *)(task + 1) + waits);
     return task;
 }
 
-static void stf_list(stf_pool *pool, stf_chain *chain) {
-    int is_wanted = chain->wanted && chain->wanted <= *chain->reached;
-    if (chain->is_listed || !(is_wanted || (chain->is_held && chain->first == NULL))) return;
-    chain->is_listed = 1;
-    chain->next = pool->reached;
-    POOL_STORE(&pool->reached, chain);
-    pool->has_reached = 1;
+static void stf_follow(stf_task *task, stf_chain *chain, int64_t number) {
+    stf_wait *wait = (stf_wait *)(task + 1) + task->waits++;
+    wait->chain = chain;
+    wait->number = number;
 }
 
-/* Let the last task of a stream be that with which it gets to a number; return whether there is one. */
-static int stf_give_number(stf_pool *pool, stf_chain *chain, int64_t number) {
+/* Return whether there is room for another task. */
+static int stf_has_room(stf_pool *pool) { return pool->put - pool->told < POOL_ROOM; }
+
+/* Put a task behind those of a stream, which gets to a number with it; return whether a thread will run it. */
+static int stf_put(stf_pool *pool, stf_chain *chain, int64_t number, stf_task *task) {
+    int comes = 1;
+    task->chain = chain;
+    task->number = number;
+    pool->given[pool->put & (POOL_ROOM - 1)] = task;
+    pool->unseen_ns += task->cost_ns;
+    POOL_STORE(&pool->core, (int64_t)POOL_CORE());
+    POOL_SWAP(&pool->put, pool->put + 1); /* who goes to sleep looks for tasks once more after it has said so */
+    if (POOL_LOAD(&pool->awake)) {
+        if (pool->unseen_ns < POOL_CALL_NS) return 1;
+        pool->unseen_ns = 0;
+        if (pool->put - POOL_LOAD(&pool->taken) <= 1) return 1;
+    }
     POOL_ACQUIRE(pool->lock);
-    int found = chain->last != NULL;
-    if (found) chain->last->number = number;
+    if (!POOL_LOAD(&pool->looking)) comes = stf_call_one(pool) || pool->awake > 0;
     POOL_RELEASE(pool->lock);
-    return found;
+    return comes;
+}
+
+/* Return a task that is done and that Python was not told of; NULL if there is none. */
+static stf_task *stf_next_done(stf_pool *pool) {
+    if (pool->told == POOL_LOAD(&pool->ended)) return NULL;
+    return pool->done[pool->told++ & (POOL_ROOM - 1)];
 }
 
 /* Return whether a stream has got to a number; if not, Python is told when it does, if that is with a task. */
 static int stf_want(stf_pool *pool, stf_chain *chain, int64_t number) {
     POOL_ACQUIRE(pool->lock);
-    int is_there = POOL_LOAD(chain->reached) >= number;
+    int is_there = POOL_LOAD(&chain->reached) >= number;
     if (!is_there && (chain->wanted == 0 || number < chain->wanted)) chain->wanted = number;
     POOL_RELEASE(pool->lock);
     return is_there;
@@ -246,15 +229,6 @@ static void stf_want_only(stf_pool *pool, stf_chain *chain, int64_t number) {
     POOL_ACQUIRE(pool->lock);
     chain->wanted = number;
     POOL_RELEASE(pool->lock);
-}
-
-/* Return whether a stream has tasks that are not done; then Python is told when they are. */
-static int stf_hold(stf_pool *pool, stf_chain *chain) {
-    POOL_ACQUIRE(pool->lock);
-    int is_held = chain->first != NULL;
-    chain->is_held = is_held;
-    POOL_RELEASE(pool->lock);
-    return is_held;
 }
 
 /* Return a stream that has got to what somebody waits for; NULL if there is none. */
@@ -270,51 +244,123 @@ static void *stf_next_reached(stf_pool *pool) {
     return chain == NULL ? NULL : chain->stream;
 }
 
-/* Return the tasks that are done and that nobody was told of. */
-static stf_task *stf_take_done(stf_pool *pool) {
-    POOL_ACQUIRE(pool->lock);
-    stf_task *first = pool->done;
-    POOL_STORE(&pool->done, (stf_task *)NULL);
-    POOL_RELEASE(pool->lock);
-    return first;
+/* -- tasks, with the lock of the pool ------------------------------------------------------------------------------ */
+
+/* Return the first task with which a stream gets to a number; NULL if there is none. */
+static stf_task *stf_task_of(stf_chain *chain, int64_t number) {
+    stf_task *found = NULL;
+    for (stf_task *task = chain->last; task != NULL && task->number >= number; task = task->before) found = task;
+    return found;
 }
 
-/* Let Python look at each task that has not begun, before it does. */
-static void stf_ask(stf_pool *pool) {
-    POOL_ACQUIRE(pool->lock);
-    POOL_STORE(&pool->asks, (int64_t)(pool->count > 0));
-    POOL_RELEASE(pool->lock);
+static void stf_let_follow(stf_task *task, stf_task *before, stf_edge *edge) {
+    edge->task = task, edge->next = before->after;
+    before->after = edge;
+    task->left++;
+}
+
+static void stf_make_ready(stf_pool *pool, stf_task *task) {
+    task->next_ready = NULL;
+    pool->ready_ns += task->cost_ns;
+    if (pool->ready == NULL)
+        POOL_STORE(&pool->ready, task);
+    else
+        pool->last_ready->next_ready = task;
+    pool->last_ready = task;
+}
+
+static int stf_has_more(stf_pool *pool) { return pool->taken != POOL_LOAD(&pool->put); }
+
+/* Take what was put since: each comes after the one before in its chain, and after what it waits for. */
+static void stf_take_given(stf_pool *pool) {
+    while (stf_has_more(pool)) {
+        stf_task *task = pool->given[pool->taken & (POOL_ROOM - 1)];
+        stf_chain *chain = task->chain;
+        stf_wait *wait = (stf_wait *)(task + 1);
+        POOL_STORE(&pool->taken, pool->taken + 1);
+        for (stf_wait *end = wait + task->waits; wait < end; wait++) {
+            stf_task *before = POOL_LOAD(&wait->chain->reached) >= wait->number ? NULL : stf_task_of(wait->chain, wait->number);
+            if (before != NULL) stf_let_follow(task, before, &wait->edge);
+        }
+        task->before = chain->last;
+        if (chain->last == NULL) {
+            chain->first = task;
+        } else {
+            chain->last->next = task;
+            stf_let_follow(task, chain->last, &task->edge);
+        }
+        chain->last = task;
+        pool->count++;
+        if (task->left == 0) stf_make_ready(pool, task);
+    }
+}
+
+static stf_task *stf_take(stf_pool *pool) {
+    stf_task *task = pool->ready;
+    if (task != NULL) {
+        POOL_STORE(&pool->ready, task->next_ready);
+        pool->ready_ns -= task->cost_ns;
+    }
+    return task;
 }
 
 /* A task is done: let those go that wait for it. */
 static void stf_finish(stf_pool *pool, stf_task *task) {
     stf_chain *chain = task->chain;
-    POOL_STORE(&chain->first, task->next);
+    chain->first = task->next;
     if (task->next == NULL)
         chain->last = NULL;
     else
         task->next->before = NULL;
-    if (task->number > *chain->reached) POOL_STORE(chain->reached, task->number);
     for (stf_edge *edge = task->after; edge != NULL; edge = edge->next)
         if (--edge->task->left == 0) stf_make_ready(pool, edge->task);
-    task->next = NULL;
-    if (pool->done == NULL)
-        POOL_STORE(&pool->done, task);
-    else
-        pool->last_done->next = task;
-    pool->last_done = task;
     if (--pool->count == 0) POOL_STORE(&pool->asks, 0);
-    stf_list(pool, chain);
+    int64_t number = task->number;
+    pool->done[pool->ended & (POOL_ROOM - 1)] = task; /* from here on it belongs to Python */
+    POOL_STORE(&pool->ended, pool->ended + 1);
+    POOL_STORE(&chain->reached, number); /* who sees that is told of the task first */
+    if (chain->wanted && chain->wanted <= number && !chain->is_listed) {
+        chain->is_listed = 1;
+        chain->next = pool->reached;
+        POOL_STORE(&pool->reached, chain);
+        pool->has_reached = 1;
+    }
+}
+
+/* Let Python look at each task that has not begun, before it does. */
+static void stf_ask(stf_pool *pool) {
+    POOL_ACQUIRE(pool->lock);
+    stf_take_given(pool);
+    POOL_STORE(&pool->asks, (int64_t)(pool->count > 0));
+    POOL_RELEASE(pool->lock);
+}
+
+/* Return a task that is ready, if Python is to look at each. */
+static stf_task *stf_take_asked(stf_pool *pool) {
+    POOL_ACQUIRE(pool->lock);
+    stf_take_given(pool);
+    stf_task *task = pool->asks ? stf_take(pool) : NULL;
+    POOL_RELEASE(pool->lock);
+    return task;
+}
+
+/* A thread begins to wait, or has waited. */
+static void stf_change_waiting(stf_pool *pool, int change) {
+    POOL_ACQUIRE(pool->lock);
+    pool->waiting += change;
+    if (change > 0) {
+        stf_take_given(pool);
+        stf_call_for_much(pool);
+    }
+    POOL_RELEASE(pool->lock);
 }
 
 /* -- looks without the lock, which may be late -------------------------------------------------------------------- */
 
 static int stf_asks(stf_pool *pool) { return POOL_LOAD(&pool->asks) != 0; }
-static int stf_has_ready(stf_pool *pool) { return POOL_LOAD(&pool->ready) != 0; }
-static int stf_has_done(stf_pool *pool) { return POOL_LOAD(&pool->done) != 0; }
+static int stf_has_ready(stf_pool *pool) { return POOL_LOAD(&pool->ready) != 0 || POOL_LOAD(&pool->taken) != pool->put; }
 static int stf_has_reached(stf_pool *pool) { return POOL_LOAD(&pool->reached) != 0; }
-static int64_t stf_number_of(stf_chain *chain) { return POOL_LOAD(chain->reached); }
-static int stf_is_empty(stf_chain *chain) { return POOL_LOAD(&chain->first) == 0; }
+static int64_t stf_number_of(stf_chain *chain) { return POOL_LOAD(&chain->reached); }
 
 /* -- threads, without the GIL ------------------------------------------------------------------------------------- */
 
@@ -322,13 +368,13 @@ static int stf_is_empty(stf_chain *chain) { return POOL_LOAD(&chain->first) == 0
 static int stf_run(stf_pool *pool, int *has_run) {
     int needed = 0;
     POOL_ACQUIRE(pool->lock);
-    pool->running++;
-    while (!pool->asks) {
-        stf_task *task = stf_take(pool);
+    for (;;) {
+        stf_take_given(pool);
+        stf_task *task = pool->asks ? NULL : stf_take(pool);
         if (task == NULL) break;
         *has_run = 1;
         *task->fate = POOL_BEGUN;
-        if (pool->ready != NULL) stf_call_one(pool);
+        stf_call_for_much(pool);
         POOL_RELEASE(pool->lock);
         int64_t start = task->is_timed ? stf_clock() : 0;
         int failed = task->body(task->slots);
@@ -345,11 +391,9 @@ static int stf_run(stf_pool *pool, int *has_run) {
         stf_finish(pool, task);
         if (pool->has_reached) break;
     }
-    pool->running--;
     if (pool->has_reached || (pool->asks && pool->ready != NULL)) {
         needed = 1;
         pool->has_reached = 0;
-        if (pool->ready != NULL) stf_call_one(pool);
     }
     POOL_RELEASE(pool->lock);
     return needed;
@@ -361,19 +405,40 @@ static void stf_call(stf_sleeper *sleeper) {
     stf_post(sleeper);
 }
 
+/* A thread is awake no longer: it sleeps, or goes to Python. Return whether there is something to do, which it may do. */
+static int stf_leave(stf_pool *pool) {
+    POOL_ACQUIRE(pool->lock);
+    POOL_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    stf_take_given(pool);
+    int has_work = pool->has_reached || (pool->ready != NULL);
+    POOL_RELEASE(pool->lock);
+    return has_work;
+}
+
+static void stf_come(stf_pool *pool) {
+    POOL_ACQUIRE(pool->lock);
+    POOL_STORE(&pool->awake, pool->awake + 1);
+    POOL_RELEASE(pool->lock);
+}
+
+/* Sleep until somebody calls; who is called for a task is awake again. */
 static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
-    int sleeps = 1;
     if (pool != NULL) {
         POOL_ACQUIRE(pool->lock);
-        sleeps = pool->ready == NULL && !pool->has_reached;
-        if (sleeps) {
-            me->is_asleep = 1;
-            me->next = pool->sleepers;
-            pool->sleepers = me;
+        me->is_asleep = 1;
+        me->next = pool->sleepers;
+        pool->sleepers = me;
+        POOL_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+        stf_take_given(pool);
+        int has_work = pool->has_reached || pool->ready != NULL;
+        if (has_work) {
+            pool->sleepers = me->next;
+            me->is_asleep = 0;
+            POOL_STORE(&pool->awake, pool->awake + 1);
         }
         POOL_RELEASE(pool->lock);
+        if (has_work) return;
     }
-    if (!sleeps) return;
     POOL_ACQUIRE(me->lock);
     POOL_STORE(&me->is_posted, 0);
     if (pool == NULL) return;
@@ -383,6 +448,7 @@ static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
         while (*link != me) link = &(*link)->next;
         *link = me->next;
         me->is_asleep = 0;
+        POOL_STORE(&pool->awake, pool->awake + 1);
     }
     POOL_RELEASE(pool->lock);
 }
@@ -390,46 +456,43 @@ static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
 /* Look for a task for some microseconds, unless another thread does, or this one is called; but do not take the core of
    who puts tasks, where others have the rest. */
 static void stf_look(stf_pool *pool, stf_sleeper *me) {
-    int64_t heard = POOL_LOAD(&pool->bell);
     if (POOL_SWAP(&pool->looking, 1)) return;
-    if (!stf_has_ready(pool)) { /* what is put from here on rings */
-        for (int yields = 0; yields < POOL_YIELDS; yields++) {
-            int core = POOL_CORE();
-            if (core >= 0 && core == POOL_LOAD(&pool->core)) break;
-            for (int looks = 0; looks < POOL_LOOKS; looks++) {
-                if (POOL_LOAD(&pool->bell) != heard || POOL_LOAD(&me->is_called)) yields = POOL_YIELDS, looks = POOL_LOOKS;
-                POOL_RELAX();
-            }
-            POOL_YIELD();
+    int64_t known = POOL_LOAD(&pool->taken);
+    for (int yields = 0; yields < POOL_YIELDS; yields++) {
+        int core = POOL_CORE();
+        if (core >= 0 && core == POOL_LOAD(&pool->core)) break;
+        for (int looks = 0; looks < POOL_LOOKS; looks++) {
+            if (POOL_LOAD(&pool->put) != known || POOL_LOAD(&me->is_called)) yields = POOL_YIELDS, looks = POOL_LOOKS;
+            POOL_RELAX();
         }
+        POOL_YIELD();
     }
     POOL_STORE(&pool->looking, 0);
 }
 
-/* A thread goes that others may have counted on. */
-static void stf_leave(stf_pool *pool) {
-    POOL_ACQUIRE(pool->lock);
-    if (pool->ready != NULL) stf_call_one(pool);
-    POOL_RELEASE(pool->lock);
-}
-
 /* Run tasks of a pool, which may be NULL, until the thread is called: 0; or until Python is needed: 1. */
 static int stf_rest_in(stf_pool *pool, stf_sleeper *me) {
+    int is_needed = 0;
+    if (pool != NULL) stf_come(pool);
     for (;;) {
         int has_run = 0;
-        if (POOL_SWAP(&me->is_called, 0)) {
-            if (pool != NULL) stf_leave(pool);
-            return 0;
-        }
+        if (POOL_SWAP(&me->is_called, 0)) break;
         if (pool != NULL) {
-            if (stf_run(pool, &has_run)) return 1;
+            is_needed = stf_run(pool, &has_run);
+            if (is_needed) break;
             if (has_run) {
                 stf_look(pool, me);
-                if (POOL_LOAD(&pool->ready) != 0 || POOL_LOAD(&me->is_called)) continue;
+                continue;
             }
         }
         stf_sleep_in(pool, me);
     }
+    if (pool != NULL && stf_leave(pool)) {
+        POOL_ACQUIRE(pool->lock);
+        stf_call_one(pool);
+        POOL_RELEASE(pool->lock);
+    }
+    return is_needed;
 }
 
 #endif

@@ -4,12 +4,15 @@ A worker that calls Python takes turns with who submits: the GIL is one. Where t
 worker needs no Python to run it, to know what comes next, and to say that it is done. So such bodies run beside the
 program that submits them::
 
-    stream ──a task whose waits are compiled tasks, or over──▶ its *chain* ──all it waits for is done──▶ ready ──a
-    worker──▶ done ──Python is told, when it comes by──▶ let go
+    stream ──a task whose waits are compiled tasks, or over──▶ given ──a worker──▶ its *chain* ──all it waits for is
+    done──▶ ready ──a worker──▶ done ──Python is told, when it comes by──▶ let go
 
 The tasks of a stream that are not done are its chain, each after the one before. A task also waits for tasks of other
 chains: the first ones with which their streams get to the numbers that it is to wait for. What else comes on a stream
 waits until its chain is empty, and what waits for anything but compiled tasks is called from Python itself.
+
+A line of the cache that goes from core to core takes as long as a tenth of a submission. So who submits writes a task
+and a count, and reads next to nothing that workers write; they find out what a task waits for.
 
 Python is needed where somebody waits for a number of a stream whom only it can wake, and where a body fails. From then
 on, until all tasks are done, Python makes each call itself, which knows what is skipped, and for what. So it does once
@@ -31,21 +34,31 @@ from stf._support.sync import make_baton
 @cython.no_gc
 @cython.cclass
 class Chain:
-    """The tasks of a stream that are not done, and the number that it has got to."""
+    """The tasks of a stream that are not done, and the number that it has got to.
 
-    def attach(self, reached, stream):
-        """Know where the stream has that number, and the stream, which has this."""
-        self.chain.reached = reached
-        self.chain.stream = stream
-        return 0
+    Parameters
+    ----------
+    stream : Stream
+        Which has it.
+    """
+
+    def __cinit__(self, stream):
+        self.chain = cython.cast("stf_chain*", stf_line(cython.sizeof(stf_chain), cython.address(self.memory)))
+        if self.chain == cython.NULL:
+            raise MemoryError
+        self.chain.stream = cython.cast(cython.p_void, stream)
+
+    def __dealloc__(self):
+        free(self.memory)
 
     def reached(self):
         """Return the number."""
-        return stf_number_of(cython.address(self.chain))
+        return stf_number_of(self.chain)
 
-    def is_empty(self):
-        """Return whether all its tasks are done."""
-        return stf_is_empty(cython.address(self.chain))
+    def reach(self, number):
+        """The stream has got to a number without a task; it has none that is not done."""
+        POOL_STORE(cython.address(self.chain.reached), number)
+        return 0
 
 
 @cython.no_gc
@@ -54,107 +67,107 @@ class Pool:
     """Tasks that are not done, and those that are and are still held."""
 
     def __cinit__(self):
+        self.pool = cython.cast("stf_pool*", stf_line(cython.sizeof(stf_pool), cython.address(self.memory)))
+        if self.pool == cython.NULL:
+            raise MemoryError
         self.pool.lock = POOL_NEW_LOCK()
         if self.pool.lock == cython.NULL:
             raise MemoryError
 
     def __dealloc__(self):
-        if self.pool.lock != cython.NULL:
-            POOL_FREE_LOCK(self.pool.lock)
+        if self.pool != cython.NULL:
+            free(self.pool.given)
+            free(self.pool.done)
+            if self.pool.lock != cython.NULL:
+                POOL_FREE_LOCK(self.pool.lock)
+        free(self.memory)
 
-    # -- a new task: `begin`, what it follows, and `end`; others are shut out meanwhile --------------------------
+    # -- tasks -------------------------------------------------------------------------------------------------
 
-    def begin(self, call, waits):
-        """Begin a task that runs a call's code, after up to so many others; False if there is no memory for it."""
+    def has_room(self):
+        """Return whether there is room for a task."""
+        if self.pool.done == cython.NULL:
+            size: cython.Py_ssize_t = POOL_ROOM * cython.sizeof(cython.p_void)
+            if self.pool.given == cython.NULL:
+                self.pool.given = cython.cast("stf_task**", malloc(size))
+            self.pool.done = cython.cast("stf_task**", malloc(size))
+            if self.pool.given == cython.NULL or self.pool.done == cython.NULL:
+                return False
+        return stf_has_room(self.pool)
+
+    def task_for(self, call, waits):
+        """Return a task that runs a call's code, and may wait for so many numbers; NULL if there is no memory for it."""
         code = call.compiled
         task = stf_new_task(code.count, waits)
-        if task == cython.NULL:
-            return False
-        memcpy(task.slots, code.slots, code.count * cython.sizeof(cython.longlong))
-        task.body = cython.cast("stf_compiled", cython.cast("uintptr_t", code.function))
-        task.fate = call.begins()
-        task.object = cython.cast(cython.p_void, call)
-        task.cost_ns, task.is_timed = code.cost_ns, code.is_timed
-        self.next = task
-        POOL_ACQUIRE(self.pool.lock)
-        return True
+        if task != cython.NULL:
+            memcpy(task.slots, code.slots, code.count * cython.sizeof(cython.longlong))
+            task.body = cython.cast("stf_compiled", cython.cast("uintptr_t", code.function))
+            task.fate = call.begins()
+            task.object = cython.cast(cython.p_void, call)
+            task.cost_ns, task.is_timed = code.cost_ns, code.is_timed
+            Py_INCREF(call)
+        return task
 
-    def knows(self, chain, number):
-        """Return whether a stream gets to a number with a task."""
-        return stf_task_of(cython.address(chain.chain), number) != cython.NULL
-
-    def follow(self, chain, number):
-        """Let the new task follow the one with which a stream gets to a number."""
-        stf_follow(self.next, stf_task_of(cython.address(chain.chain), number))
+    def follow(self, task, chain, number):
+        """Let a task wait until a stream gets to a number with another one."""
+        stf_follow(cython.cast("stf_task*", task), chain.chain, number)
         return 0
 
-    def end(self, chain):
-        """Put the new task at the end of a chain, or forget it; return whether a worker sees to it that it is run."""
-        task = self.next
-        self.next = cython.NULL
-        has_help: cython.bint = True
-        if chain is None:
-            free(task)
-        else:
-            Py_INCREF(cython.cast(object, task.object))
-            has_help = stf_put(cython.address(self.pool), cython.address(chain.chain), task)
-        POOL_RELEASE(self.pool.lock)
-        return has_help
+    def call_of(self, task):
+        """Return the call of a task that is not put, and forget the task."""
+        call: object = cython.cast(object, cython.cast("stf_task*", task).object)
+        Py_DECREF(call)
+        free(task)
+        return call
+
+    def put(self, chain, number, task):
+        """Put a task behind those of a stream, which gets to a number with it; return whether a worker will run it."""
+        chain.put = number
+        return stf_put(self.pool, chain.chain, number, cython.cast("stf_task*", task))
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
-    def give_number(self, chain, number):
-        """Let a stream get to a number with its last task; False if it has none."""
-        return stf_give_number(cython.address(self.pool), cython.address(chain.chain), number)
-
     def want(self, chain, number):
         """Return whether a stream has got to a number; if not, it is one of `next_reached` when tasks get it there."""
-        return stf_want(cython.address(self.pool), cython.address(chain.chain), number)
+        return stf_want(self.pool, chain.chain, number)
 
     def want_only(self, chain, number):
         """Want no other number any more, or none, which is 0."""
-        stf_want_only(cython.address(self.pool), cython.address(chain.chain), number)
+        stf_want_only(self.pool, chain.chain, number)
         return 0
-
-    def hold(self, chain):
-        """Return whether a chain has tasks; then its stream comes in `next_reached` when it has none."""
-        return stf_hold(cython.address(self.pool), cython.address(chain.chain))
 
     def next_reached(self):
         """Return a stream that has got to what somebody wants, or None."""
-        if not stf_has_reached(cython.address(self.pool)):
+        if not stf_has_reached(self.pool):
             return None
-        stream = stf_next_reached(cython.address(self.pool))
+        stream = stf_next_reached(self.pool)
         return None if stream == cython.NULL else cython.cast(object, stream)
 
-    # -- what Python does ---------------------------------------------------------------------------------------
+    # -- what Python does --------------------------------------------------------------------------------------
 
     def ask_first(self):
         """Let Python make the call of each task that has not begun."""
-        stf_ask(cython.address(self.pool))
+        stf_ask(self.pool)
         return 0
 
     def change_waiting(self, change):
         """So many threads more, or fewer, wait for numbers: their cores are free for those that run tasks."""
-        stf_change_waiting(cython.address(self.pool), change)
+        stf_change_waiting(self.pool, change)
         return 0
 
     def collect(self):
         """Tell the calls whose code has run."""
-        if not stf_has_done(cython.address(self.pool)):
-            return 0
-        task = stf_take_done(cython.address(self.pool))
-        if task == cython.NULL:
-            return 0
-        if self.told == cython.NULL:
-            self.told = task
-        else:
-            self.last_told.next = task
+        task = stf_next_done(self.pool)
         while task != cython.NULL:
             if task.body != cython.NULL:  # else the call was made itself
                 cython.cast(HostCall, task.object).ran_compiled()
+            task.next = cython.NULL
+            if self.told == cython.NULL:
+                self.told = task
+            else:
+                self.last_told.next = task
             self.last_told = task
-            task = task.next
+            task = stf_next_done(self.pool)
         return 0
 
     def let_go(self):
@@ -171,24 +184,21 @@ class Pool:
 
     def has_ready(self):
         """Return whether a task could be run now."""
-        return stf_has_ready(cython.address(self.pool))
+        return stf_has_ready(self.pool)
 
     def run_asked(self):
         """Make the calls of tasks that are ready, where Python is to look at each."""
-        pool = cython.address(self.pool)
-        while stf_asks(pool):
-            POOL_ACQUIRE(pool.lock)
-            task = stf_take(pool) if pool.asks else cython.NULL
-            POOL_RELEASE(pool.lock)
+        while stf_asks(self.pool):
+            task = stf_take_asked(self.pool)
             if task == cython.NULL:
                 return 0
             task.body = cython.NULL
             try:
                 cython.cast(object, task.object)()
             finally:
-                POOL_ACQUIRE(pool.lock)
-                stf_finish(pool, task)
-                POOL_RELEASE(pool.lock)
+                POOL_ACQUIRE(self.pool.lock)
+                stf_finish(self.pool, task)
+                POOL_RELEASE(self.pool.lock)
         return 0
 
 
@@ -226,11 +236,11 @@ class Sleeper:
         me = cython.address(self.sleeper)
         tasks = cython.cast("stf_pool*", cython.NULL)
         if pool is not None:
-            tasks = cython.address(pool.pool)
+            tasks = pool.pool
         with cython.nogil:
             needed = stf_rest_in(tasks, me)
         return needed
 
 
 if not cython.compiled:
-    del Pool.__cinit__, Pool.__dealloc__, Sleeper.__cinit__, Sleeper.__dealloc__
+    del Chain.__cinit__, Chain.__dealloc__, Pool.__cinit__, Pool.__dealloc__, Sleeper.__cinit__, Sleeper.__dealloc__

@@ -54,6 +54,7 @@ cdef class Stream(Waiter):
     cdef Op first_wait  # what comes before the next operation, where nothing else is in the queue
     cdef Op last_wait
     cdef Chain chain  # where its driver has a pool
+    cdef void* task  # of the call that it was given last, until the next mark
     cdef Op mark  # for the next end of a task
 
 cdef class QueueDriver(Driver):
@@ -88,6 +89,7 @@ cdef class QueueDriver(Driver):
     cdef bint is_idle(self, Stream lane)
     cdef bint has_reached(self, Stream lane, int64_t sequence) except -1
     cdef int queue_waits(self, Stream stream) except -1
+    cdef int64_t reached_now(self, Stream lane) except -1
     cdef int wake_reached(self) except -1
     cdef int look_again(self, Stream stream) except -1
     cdef bint leave_idle(self, Worker worker) except -1

@@ -116,8 +116,7 @@ class QueueDriver(Driver):
             stream: Stream = Stream(index, device)
             stream.priority = priority
             if self.pool is not None:
-                stream.chain = Chain()
-                stream.chain.attach(cython.address(stream.completed), cython.cast(cython.p_void, stream))
+                stream.chain = Chain(stream)
             self.streams[index] = stream
             return index
         finally:
@@ -252,10 +251,13 @@ class QueueDriver(Driver):
                 if lane.head is not None:
                     self.advance(lane)
                     self.settle()
-            is_empty: cython.bint = lane.head is None and lane.first_wait is None and not lane.busy
-            if is_empty and self.pool is not None and self.pool.give_number(lane.chain, sequence):
+            if cython.compiled and lane.task != cython.NULL and lane.head is None and not lane.busy:
+                task, lane.task = lane.task, cython.NULL
+                lane.first_wait = lane.last_wait = None
+                if not self.pool.put(lane.chain, sequence, task) and self.workers < self.max_workers:
+                    self.hire()
                 return 0
-            if is_empty and self.reach(lane, sequence):
+            if self.is_idle(lane) and self.reach(lane, sequence):
                 self.settle()
             else:
                 self.push(lane, self.take_mark(lane, sequence) if op is None else op)
@@ -285,8 +287,6 @@ class QueueDriver(Driver):
         lane: Stream = self.streams[stream]
         self.gate.enter()
         try:
-            if op.other.completed >= sequence:
-                return 0
             if lane.head is not None or lane.busy:
                 return self.push(lane, op)
             if lane.first_wait is None:
@@ -300,11 +300,10 @@ class QueueDriver(Driver):
 
     def completed(self, stream):
         lane: Stream = self.streams[stream]
-        if self.pool is None:
-            return lane.completed
-        reached: cython.longlong = lane.chain.reached()
-        self.pool.collect()
-        return reached
+        if self.pool is not None:
+            self.reached_now(lane)
+            self.pool.collect()
+        return lane.completed
 
     def synchronize(self, stream, sequence, timeout_s):
         return self.await_number(self.streams[stream], sequence, timeout_s)
@@ -312,7 +311,7 @@ class QueueDriver(Driver):
     def await_number(self, lane, sequence, timeout_s):
         """Block until `lane` has got to a number; False if the time ran out first."""
         try:
-            if lane.completed >= sequence:
+            if self.reached_now(lane) >= sequence:
                 return True
             waiter: Waiter = Waiter()
             waiter.baton = baton = make_baton()
@@ -368,11 +367,18 @@ class QueueDriver(Driver):
 
     # -- the queues (all under the gate) -----------------------------------------------------------------------
 
+    def reached_now(self, lane):
+        """Know the number that a stream has got to by tasks; return it."""
+        if self.pool is not None:
+            reached: cython.longlong = lane.chain.reached()
+            lane.completed = max(lane.completed, reached)
+        return lane.completed
+
     def is_idle(self, lane):
         """Return whether a stream has done all that it was given."""
         if lane.head is not None or lane.busy or lane.first_wait is not None:
             return False
-        return self.pool is None or lane.chain.is_empty()
+        return self.pool is None or lane.chain.put <= self.reached_now(lane)
 
     def has_reached(self, lane, sequence):
         """Return whether a stream has got to a number; if not, who waits for it is woken when it does."""
@@ -381,13 +387,21 @@ class QueueDriver(Driver):
         return self.pool.want(lane.chain, sequence)
 
     def queue_waits(self, stream):
-        """Put what a stream waits for into its queue, where something else than a task comes after it."""
+        """Put what a stream waits for, and its call, into its queue, where something else than a mark comes after it."""
         stream.head, stream.tail = stream.first_wait, stream.last_wait
         stream.first_wait = stream.last_wait = None
+        if cython.compiled and stream.task != cython.NULL:
+            task, stream.task = stream.task, cython.NULL
+            op = make_op(CALL, self.pool.call_of(task))
+            if stream.head is None:
+                stream.head = op
+            else:
+                stream.tail.next = op
+            stream.tail = op
         return 0
 
     def push(self, stream, op):
-        if stream.first_wait is not None:
+        if stream.first_wait is not None or (cython.compiled and stream.task != cython.NULL):
             self.queue_waits(stream)
         if stream.head is None:
             stream.head = op
@@ -401,11 +415,14 @@ class QueueDriver(Driver):
 
     def advance(self, stream):
         """Do what needs no worker at the head of a stream, up to something that does."""
-        if self.pool is not None and stream.head is not None and self.pool.hold(stream.chain):
-            stream.blocked = True  # it waits for itself
-            stream.next_waiter = stream.waiters
-            stream.waiters = stream
-            return 0
+        if self.pool is not None and stream.head is not None and stream.completed < stream.chain.put:
+            if not self.has_reached(stream, stream.chain.put):
+                stream.blocked = True  # it waits for its own tasks
+                stream.wanted = stream.chain.put
+                stream.next_waiter = stream.waiters
+                stream.waiters = stream
+                return 0
+            self.reached_now(stream)
         while stream.head is not None:
             op = stream.head
             if op.kind == WAIT:
@@ -444,6 +461,8 @@ class QueueDriver(Driver):
     def reach(self, stream, sequence):
         """Return a stream gets to a mark: let go who waits for it. False if a worker must see to it."""
         stream.completed = sequence
+        if stream.chain is not None:
+            stream.chain.reach(sequence)
         if stream.waiters is not None:
             self.wake(stream)
         return True
@@ -454,14 +473,12 @@ class QueueDriver(Driver):
 
     def wake(self, stream):
         """Let go whoever waits for what `stream` has passed."""
+        self.reached_now(stream)
         waiter = stream.waiters
         stream.waiters = None
         while waiter is not None:
             following = waiter.next_waiter
-            stays: cython.bint = waiter.wanted > stream.completed
-            if self.pool is not None and waiter is stream:
-                stays = not stream.chain.is_empty()
-            if stays:
+            if waiter.wanted > stream.completed:
                 waiter.next_waiter = stream.waiters
                 stream.waiters = waiter
             elif waiter.baton is None:
@@ -480,7 +497,7 @@ class QueueDriver(Driver):
         least: cython.longlong = 0
         waiter = stream.waiters
         while waiter is not None:
-            if waiter is not stream and (least == 0 or waiter.wanted < least):
+            if least == 0 or waiter.wanted < least:
                 least = waiter.wanted
             waiter = waiter.next_waiter
         self.pool.want_only(stream.chain, least)

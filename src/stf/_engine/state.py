@@ -105,11 +105,12 @@ class EngineState:
 
     def pending(self):
         """Return how many queued bodies have not run yet."""
+        self.root.tell_compiled()
         return self.queued - self.ran
 
     def calls_host(self):
         """Return whether bodies or callbacks on the host have not ended: they may use the context, and submit more."""
-        return self.queued > self.ran or (self.callbacks.count > 0 and not self.all_done(self.callbacks))
+        return self.pending() > 0 or (self.callbacks.count > 0 and not self.all_done(self.callbacks))
 
     def opened(self):
         """Return the tasks that have begun and not ended, the last begun first."""

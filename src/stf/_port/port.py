@@ -138,7 +138,11 @@ class Port:
         raise NotImplementedError
 
     def tell_compiled(self):
-        """Let calls go whose compiled code has run; no gate is held."""
+        """Tell calls whose compiled code has run."""
+        return 0
+
+    def let_go_compiled(self):
+        """Hold some of those no longer; asked after each, where no gate is held."""
         return 0
 
     def ask_first(self):

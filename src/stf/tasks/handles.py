@@ -49,7 +49,14 @@ def has_run(task: Any) -> bool:
     """Return whether the body of a task is over, without asking a device and without submitting anything."""
     if task.fate == CALLED_OFF or task.engine.closed is not None:
         return True
-    return task.outcome is not None and not task.outcome.pending
+    return task.outcome is not None and not is_pending(task)
+
+
+def is_pending(task: Any) -> bool:
+    """Return whether the body of a task that has an outcome is not over."""
+    if task.outcome.pending:
+        task.engine.root.tell_compiled()
+    return bool(task.outcome.pending)
 
 
 def is_over(task: Any) -> bool:
@@ -62,7 +69,7 @@ def is_over(task: Any) -> bool:
         return failure_of(task) is not None  # an input was known to be poisoned, so that it never began
     if task.engine.closed is not None:
         return True
-    if task.outcome is not None and task.outcome.pending:
+    if task.outcome is not None and is_pending(task):
         launch_gathered(task)
         return False
     if task.event > 0:
@@ -138,7 +145,7 @@ def wait_for_all(task: Any, end: float | None) -> bool:
 
 def wait_until_done(task: Any, timeout_s: float) -> bool:
     """Block until a task is done; False if the time ran out."""
-    if task.outcome is None or not task.outcome.pending or task.fate != WAITS:
+    if task.outcome is None or not is_pending(task) or task.fate != WAITS:
         return bool(task.engine.wait_events(end_of(task), timeout_s))
     events = end_of(task)
     must_end(task, "a wait", events)
@@ -302,7 +309,7 @@ def description(task: Any) -> str:
         return "held" if task.is_held else "new" if task.state == NEW else "open"
     if task.event == RECORDED or task.event == GATHERED:
         return "recorded"
-    if task.outcome is not None and task.outcome.pending:
+    if task.outcome is not None and is_pending(task):
         return "running" if task.fate == BEGUN else "submitted"
     return "done" if task.engine.is_done(task.event) else "submitted"
 
