@@ -96,7 +96,7 @@ class Pool:
         return stf_has_room(self.pool)
 
     def task_for(self, call, waits):
-        """Return a task that runs a call's code, and may wait for so many numbers; NULL if there is no memory for it."""
+        """Return a task that runs a call's code, and may wait for so many numbers; NULL if there is no memory."""
         code = call.compiled
         task = stf_new_task(code.count, waits)
         if task != cython.NULL:

@@ -387,7 +387,7 @@ class QueueDriver(Driver):
         return self.pool.want(lane.chain, sequence)
 
     def queue_waits(self, stream):
-        """Put what a stream waits for, and its call, into its queue, where something else than a mark comes after it."""
+        """Put what a stream waits for, and its call, into its queue, where no mark comes after it."""
         stream.head, stream.tail = stream.first_wait, stream.last_wait
         stream.first_wait = stream.last_wait = None
         if cython.compiled and stream.task != cython.NULL:

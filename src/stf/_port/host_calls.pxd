@@ -44,7 +44,7 @@ cdef class CallTemplate:
     cdef list kinds  # the type of each number,
     cdef list packed  # and what makes its word
     cdef Py_ssize_t arrays  # how many there are
-    cdef public int64_t cost_ns  # about how long a call takes
+    cdef int64_t cost_ns  # about how long a call takes
     cdef int left  # calls that nobody measures, before the next
     cdef CompiledCall filled(self, list replicas, tuple numbers)
     cdef bint is_alike(self, int number, Layout layout) except -1

@@ -60,9 +60,11 @@ class CallTemplate:
         One of them.
     values : tuple
         What the body got for it: so many `arrays`, and numbers.
+    cost_ns : float
+        About how long it took.
     """
 
-    def __cinit__(self, call, values, arrays):
+    def __cinit__(self, call, values, arrays, cost_ns):
         i: cython.int
         if not cython.compiled:
             return
@@ -83,8 +85,9 @@ class CallTemplate:
             own.slot, own.position = at.slot, at.argument - cython.cast(cython.int, arrays)
             own.form = OF_INT if kind is int else OF_FLOAT if kind is float else BY_FUNCTION
 
-    def __init__(self, call, values, arrays):
+    def __init__(self, call, values, arrays, cost_ns):
         self.function, self.arrays = call.body, arrays
+        self.took(cost_ns)
         found = [values[address.argument] for address in call.addresses]
         self.layouts = [(array.shape, array.strides, array.dtype) for array in found]
         self.known = [None] * len(found)
@@ -95,6 +98,10 @@ class CallTemplate:
         if cython.compiled:
             free(self.slots)
             free(self.varying)
+
+    def took(self, ns):
+        """Know that a call takes so long."""
+        self.cost_ns = int(ns)
 
     def filled(self, replicas, numbers):
         """Return a call with the arrays of these replicas, and these numbers; None if they are of another kind."""

@@ -179,9 +179,7 @@ class LoopTask:
             call = self.native_call(self.boxes[0], values, range(len(values)))
         except NotNativeError:
             return None
-        template = CallTemplate(call, values, self.arrays)
-        template.cost_ns = int(self.size * self.loop.cost_ns)
-        return template
+        return CallTemplate(call, values, self.arrays, self.size * self.loop.cost_ns)
 
     def took(self, took_ns: float) -> None:
         """Note how long a compiled call took."""
@@ -189,7 +187,7 @@ class LoopTask:
         if self.size > 1 and took_ns > 2 * PIECE_NS:  # it is cut for the workers from now on
             self.template = None
         elif self.template is not None:
-            self.template.cost_ns = int(took_ns)
+            self.template.took(took_ns)
 
     def learn(self, took_ns: float) -> None:
         """Note how long all elements took: the least of several calls without the GIL, so it may rise at once."""
