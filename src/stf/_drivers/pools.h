@@ -318,13 +318,13 @@ static void stf_finish(stf_pool *pool, stf_task *task) {
     int64_t number = task->number;
     pool->done[pool->ended & (POOL_ROOM - 1)] = task; /* from here on it belongs to Python */
     POOL_STORE(&pool->ended, pool->ended + 1);
-    POOL_STORE(&chain->reached, number); /* who sees that is told of the task first */
     if (chain->wanted && chain->wanted <= number && !chain->is_listed) {
         chain->is_listed = 1;
         chain->next = pool->reached;
         POOL_STORE(&pool->reached, chain);
         pool->has_reached = 1;
     }
+    POOL_STORE(&chain->reached, number); /* who sees that is told of the task first; the chain may go then */
 }
 
 /* Let Python look at each task that has not begun, before it does. */

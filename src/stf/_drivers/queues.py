@@ -117,6 +117,7 @@ class QueueDriver(Driver):
             stream.priority = priority
             if self.pool is not None:
                 stream.chain = Chain(stream)
+                self.wake_reached()  # perhaps the stream that this one replaces, which goes then
             self.streams[index] = stream
             return index
         finally:
