@@ -5,13 +5,17 @@
    main thread does what Python does: it waits for numbers, is told, calls threads, and makes calls itself for a while. */
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
+#include <stdint.h>
+#include <time.h>
 
 typedef sem_t *stf_lock;
 #define POOL_NEW_LOCK() new_lock()
 #define POOL_FREE_LOCK(lock) (sem_destroy(lock), free(lock))
 #define POOL_ACQUIRE(lock) ((void)sem_wait(lock))
 #define POOL_RELEASE(lock) ((void)sem_post(lock))
+#define POOL_ACQUIRE_FOR(lock, us) acquire_for((lock), (us))
 
 #include <stdlib.h>
 
@@ -19,6 +23,14 @@ static sem_t *new_lock(void) {
     sem_t *lock = malloc(sizeof(sem_t));
     sem_init(lock, 0, 1);
     return lock;
+}
+
+static int acquire_for(sem_t *lock, long us) {
+    struct timespec end;
+    timespec_get(&end, TIME_UTC);
+    end.tv_nsec += us * 1000;
+    if (end.tv_nsec >= 1000000000) end.tv_sec++, end.tv_nsec -= 1000000000;
+    return sem_timedwait(lock, &end) == 0;
 }
 
 #include "../../src/stf/_drivers/pools.h"
@@ -134,7 +146,7 @@ int main(int argc, char **argv) {
             }
         }
         for (int i = 0; i < CHAINS; i++) wait_for(i, issued[i]);
-        for (collect(); left > 0; collect()) POOL_YIELD();
+        for (collect(); left > 0; collect()) sched_yield();
         for (int i = 0; i < count; i++) {
             stf_call(sleepers + i);
             pthread_join(threads[i], NULL);

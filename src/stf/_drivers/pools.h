@@ -17,6 +17,7 @@ typedef PyThread_type_lock stf_lock;
 #define POOL_FREE_LOCK(lock) PyThread_free_lock(lock)
 #define POOL_ACQUIRE(lock) ((void)PyThread_acquire_lock((lock), 1))
 #define POOL_RELEASE(lock) PyThread_release_lock(lock)
+#define POOL_ACQUIRE_FOR(lock, us) (PyThread_acquire_lock_timed((lock), (us), 0) == PY_LOCK_ACQUIRED)
 #endif /* else who includes it says what these are */
 
 #ifdef _MSC_VER
@@ -24,35 +25,17 @@ typedef PyThread_type_lock stf_lock;
 #define POOL_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
 #define POOL_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
 #define POOL_SWAP(p, v) ((int64_t)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
-#define POOL_RELAX() YieldProcessor()
-#define POOL_YIELD() SwitchToThread()
 #else
-#include <sched.h>
 #define POOL_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST) /* as cheap as others, on most machines */
 #define POOL_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define POOL_SWAP(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
-#if defined(__x86_64__) || defined(__i386__)
-#define POOL_RELAX() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define POOL_RELAX() __asm__ __volatile__("yield")
-#else
-#define POOL_RELAX() ((void)0)
-#endif
-#define POOL_YIELD() sched_yield()
 #endif
 
-#ifdef __linux__
-extern int sched_getcpu(void);
-#define POOL_CORE() sched_getcpu()
-#else
-#define POOL_CORE() (-1)
-#endif
-
-enum { POOL_LOOKS = 64, POOL_YIELDS = 16 }; /* between yields, of one thread that finds nothing to do; until it sleeps */
-enum { POOL_CALL_NS = 20000 };              /* of work, for which a thread is called beside one that runs tasks */
-enum { POOL_ROOM = 8192 };                  /* for tasks that Python was not told of: a power of two */
-enum { POOL_LINE = 64 };                    /* bytes of a line of the cache, which takes long to go from core to core */
-enum { POOL_BEGUN = 1 };                    /* the fate of a task whose body has begun, as the engine knows it */
+enum { POOL_NAPS = 4, POOL_NAP_US = 50 }; /* of one thread that finds nothing to do, before it sleeps */
+enum { POOL_CALL_NS = 20000 };            /* of work, for which a thread is called beside those that are awake */
+enum { POOL_ROOM = 8192 };                /* for tasks that Python was not told of: a power of two */
+enum { POOL_LINE = 64 };                  /* bytes of a line of the cache, which takes long to go from core to core */
+enum { POOL_BEGUN = 1 };                  /* the fate of a task whose body has begun, as the engine knows it */
 
 typedef int (*stf_compiled)(int64_t *slots); /* 0 if all went well */
 
@@ -103,6 +86,7 @@ typedef struct stf_sleeper { /* a thread that runs tasks, and is called by other
     int64_t is_called;  /* by who has the GIL */
     int64_t is_posted;  /* the lock is released */
     int64_t is_asleep;  /* among `sleepers` */
+    int64_t naps;       /* and looks again soon */
     struct stf_sleeper *next;
 } stf_sleeper;
 
@@ -113,8 +97,7 @@ typedef struct {
     int64_t told;             /* Python has taken so many from `done` */
     int64_t unseen_ns;        /* about how long those take that were put since it looked whether threads take them */
     int64_t padding[POOL_LINE / 8];
-    int64_t put; /* so many were put; who looks for tasks looks here */
-    int64_t core; /* that was put from; -1: the system does not say */
+    int64_t put; /* so many were put */
     int64_t more_padding[POOL_LINE / 8];
     stf_lock lock; /* of all that follows */
     stf_task *ready, *last_ready;
@@ -126,9 +109,9 @@ typedef struct {
     int64_t ready_ns;    /* about how long those take that are ready */
     int64_t asks;        /* Python looks at each task before it begins, until all are done */
     int64_t waiting;     /* threads that wait for a number, and leave their cores to others */
-    int64_t looking;     /* a thread looks for a task */
+    int64_t napping;     /* a thread naps */
     int64_t padding_too[POOL_LINE / 8];
-    int64_t awake; /* threads that run tasks, or look for some */
+    int64_t awake; /* threads that run tasks, or look soon for some */
     int64_t ended; /* so many are, or were, in `done` */
     int64_t last_padding[POOL_LINE / 8];
 } stf_pool;
@@ -157,15 +140,14 @@ static int stf_call_one(stf_pool *pool) {
     if (sleeper == NULL) return 0;
     pool->sleepers = sleeper->next;
     sleeper->is_asleep = 0;
-    POOL_STORE(&pool->awake, pool->awake + 1);
+    if (!sleeper->naps) POOL_STORE(&pool->awake, pool->awake + 1);
     stf_post(sleeper);
     return 1;
 }
 
 /* Let one more come if those that are awake have much to do, or who puts tasks waits. */
 static void stf_call_for_much(stf_pool *pool) {
-    if (pool->ready != NULL && !POOL_LOAD(&pool->looking) && (pool->waiting || pool->ready_ns >= POOL_CALL_NS))
-        stf_call_one(pool);
+    if (pool->ready != NULL && (pool->waiting || pool->ready_ns >= POOL_CALL_NS)) stf_call_one(pool);
 }
 
 /* -- what Python does, one thread at a time ------------------------------------------------------------------------ */
@@ -191,12 +173,10 @@ static int stf_has_room(stf_pool *pool) { return pool->put - pool->told < POOL_R
 
 /* Put a task behind those of a stream, which gets to a number with it; return whether a thread will run it. */
 static int stf_put(stf_pool *pool, stf_chain *chain, int64_t number, stf_task *task) {
-    int comes = 1;
     task->chain = chain;
     task->number = number;
     pool->given[pool->put & (POOL_ROOM - 1)] = task;
     pool->unseen_ns += task->cost_ns;
-    POOL_STORE(&pool->core, (int64_t)POOL_CORE());
     POOL_SWAP(&pool->put, pool->put + 1); /* who goes to sleep looks for tasks once more after it has said so */
     if (POOL_LOAD(&pool->awake)) {
         if (pool->unseen_ns < POOL_CALL_NS) return 1;
@@ -204,7 +184,7 @@ static int stf_put(stf_pool *pool, stf_chain *chain, int64_t number, stf_task *t
         if (pool->put - POOL_LOAD(&pool->taken) <= 1) return 1;
     }
     POOL_ACQUIRE(pool->lock);
-    if (!POOL_LOAD(&pool->looking)) comes = stf_call_one(pool) || pool->awake > 0;
+    int comes = stf_call_one(pool) || pool->awake > 0;
     POOL_RELEASE(pool->lock);
     return comes;
 }
@@ -421,58 +401,60 @@ static void stf_come(stf_pool *pool) {
     POOL_RELEASE(pool->lock);
 }
 
-/* Sleep until somebody calls; who is called for a task is awake again. */
-static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
-    if (pool != NULL) {
-        POOL_ACQUIRE(pool->lock);
+/* Join those that sleep, or `naps`; return 0 if there is something to do, and -1 if another thread naps. */
+static int stf_lie_down(stf_pool *pool, stf_sleeper *me, int naps) {
+    POOL_ACQUIRE(pool->lock);
+    if (!naps) POOL_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    stf_take_given(pool);
+    int lies = pool->has_reached || pool->ready != NULL ? 0 : naps && pool->napping ? -1 : 1;
+    if (lies > 0) {
         me->is_asleep = 1;
+        me->naps = naps;
+        if (naps) pool->napping = 1;
         me->next = pool->sleepers;
         pool->sleepers = me;
-        POOL_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
-        stf_take_given(pool);
-        int has_work = pool->has_reached || pool->ready != NULL;
-        if (has_work) {
-            pool->sleepers = me->next;
-            me->is_asleep = 0;
-            POOL_STORE(&pool->awake, pool->awake + 1);
-        }
-        POOL_RELEASE(pool->lock);
-        if (has_work) return;
+    } else if (!naps) {
+        POOL_STORE(&pool->awake, pool->awake + 1);
     }
-    POOL_ACQUIRE(me->lock);
-    POOL_STORE(&me->is_posted, 0);
-    if (pool == NULL) return;
+    POOL_RELEASE(pool->lock);
+    return lies;
+}
+
+static void stf_get_up(stf_pool *pool, stf_sleeper *me) {
     POOL_ACQUIRE(pool->lock);
-    if (me->is_asleep) { /* it was called, and not for a task */
+    if (me->is_asleep) { /* it was not called for a task */
         stf_sleeper **link = &pool->sleepers;
         while (*link != me) link = &(*link)->next;
         *link = me->next;
         me->is_asleep = 0;
-        POOL_STORE(&pool->awake, pool->awake + 1);
+        if (!me->naps) POOL_STORE(&pool->awake, pool->awake + 1);
     }
+    if (me->naps) pool->napping = 0;
+    me->naps = 0;
     POOL_RELEASE(pool->lock);
 }
 
-/* Look for a task for some microseconds, unless another thread does, or this one is called; but do not take the core of
-   who puts tasks, where others have the rest. */
-static void stf_look(stf_pool *pool, stf_sleeper *me) {
-    if (POOL_SWAP(&pool->looking, 1)) return;
-    int64_t known = POOL_LOAD(&pool->taken);
-    for (int yields = 0; yields < POOL_YIELDS; yields++) {
-        int core = POOL_CORE();
-        if (core >= 0 && core == POOL_LOAD(&pool->core)) break;
-        for (int looks = 0; looks < POOL_LOOKS; looks++) {
-            if (POOL_LOAD(&pool->put) != known || POOL_LOAD(&me->is_called)) yields = POOL_YIELDS, looks = POOL_LOOKS;
-            POOL_RELAX();
-        }
-        POOL_YIELD();
-    }
-    POOL_STORE(&pool->looking, 0);
+/* Sleep until somebody calls. */
+static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
+    if (pool != NULL && stf_lie_down(pool, me, 0) == 0) return;
+    POOL_ACQUIRE(me->lock);
+    POOL_STORE(&me->is_posted, 0);
+    if (pool != NULL) stf_get_up(pool, me);
+}
+
+/* Look again in a moment, or when somebody calls: who puts tasks need not call for each. Return whether another thread
+   does so. */
+static int stf_nap(stf_pool *pool, stf_sleeper *me) {
+    int lies = stf_lie_down(pool, me, 1);
+    if (lies <= 0) return lies < 0;
+    if (POOL_ACQUIRE_FOR(me->lock, POOL_NAP_US)) POOL_STORE(&me->is_posted, 0);
+    stf_get_up(pool, me);
+    return 0;
 }
 
 /* Run tasks of a pool, which may be NULL, until the thread is called: 0; or until Python is needed: 1. */
 static int stf_rest_in(stf_pool *pool, stf_sleeper *me) {
-    int is_needed = 0;
+    int is_needed = 0, naps = POOL_NAPS;
     if (pool != NULL) stf_come(pool);
     for (;;) {
         int has_run = 0;
@@ -480,12 +462,11 @@ static int stf_rest_in(stf_pool *pool, stf_sleeper *me) {
         if (pool != NULL) {
             is_needed = stf_run(pool, &has_run);
             if (is_needed) break;
-            if (has_run) {
-                stf_look(pool, me);
-                continue;
-            }
+            if (has_run) naps = 0;
+            if (naps++ < POOL_NAPS && !stf_nap(pool, me)) continue;
         }
         stf_sleep_in(pool, me);
+        naps = POOL_NAPS;
     }
     if (pool != NULL && stf_leave(pool)) {
         POOL_ACQUIRE(pool->lock);

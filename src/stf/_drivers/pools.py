@@ -18,8 +18,8 @@ Python is needed where somebody waits for a number of a stream whom only it can 
 on, until all tasks are done, Python makes each call itself, which knows what is skipped, and for what. So it does once
 somebody calls tasks off.
 
-A worker without work looks for some microseconds, if no other one does, and sleeps. It is called by who has the GIL, or
-for tasks: where no thread runs any, where it would take those that do too long, or where who puts tasks waits.
+A worker without work naps some times, if no other one does, and sleeps then. It is called by who has the GIL, or for
+tasks: where none is awake, where those that are have much to do, or where who puts tasks waits.
 
 The C is in ``pools.h``, which ``make tsan`` runs with ThreadSanitizer. Uncompiled, no body is compiled code.
 """
