@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import stf
 
 pytest.importorskip("numba")
 
-WARM = 40  # calls after which loops of a kind are compiled calls
+WARM = 80  # calls after which loops of a kind were compiled calls
 
 
 def add_one(i, x):
@@ -37,10 +39,11 @@ def divide(i, x, d):
 
 
 def warm(ctx: stf.Context, data: stf.LogicalData, body, *args) -> None:
-    """Call a loop until it is known to be short."""
-    for _ in range(WARM):
-        ctx.parallel_for(data.shape, data.rw(), args=args)(body)
-    ctx.synchronize()
+    """Call a loop until it is known to be short, and workers expect more."""
+    for _ in range(2):
+        for _ in range(WARM // 2):
+            ctx.parallel_for(data.shape, data.rw(), args=args)(body)
+        ctx.synchronize()
 
 
 @pytest.fixture
@@ -128,10 +131,8 @@ def test_random_programs(ctx: stf.Context, seed: int) -> None:
 
 def test_a_loop_that_fails_tells_and_what_comes_after_is_skipped(ctx: stf.Context) -> None:
     x, other = ctx.logical_data_zeros(4), ctx.logical_data_zeros(4)
-    for _ in range(WARM):
-        ctx.parallel_for((4,), x.rw(), args=(1,))(divide)
-        ctx.parallel_for((4,), other.rw())(add_one)
-    ctx.synchronize()
+    warm(ctx, x, divide, 1)
+    warm(ctx, other, add_one)
     ctx.parallel_for((4,), x.rw(), args=(0,))(divide)
     for _ in range(5):
         ctx.parallel_for((4,), x.rw(), args=(1,))(divide)
@@ -217,3 +218,70 @@ def test_loops_grow_longer(ctx: stf.Context) -> None:
             wanted += 1e-15 * k
         wanted += 1.0
     np.testing.assert_array_equal(x.numpy(), np.full(n, wanted[0]))
+
+
+def stop_at(i, x, where):
+    x[i] -= 1
+    if x[i] == where:
+        raise ValueError("there")
+
+
+def test_a_loop_that_would_not_fail_again_has_failed(ctx: stf.Context) -> None:
+    """Its code has changed the data when it is called again, for its error."""
+    x = ctx.logical_data(np.full(1, 200.0))
+    warm(ctx, x, stop_at, -1)
+    ctx.parallel_for((1,), x.rw(), args=(200 - WARM - 1,))(stop_at)
+    with pytest.raises(stf.TaskFailedError, match="stop_at"):
+        ctx.synchronize()
+
+
+@needs_compiled
+def test_nothing_of_calls_that_have_run_is_kept(ctx: stf.Context) -> None:
+    """Once somebody has waited for them, or the context has ended."""
+    warm(ctx, ctx.logical_data_zeros(8), add_one)
+    for ends in (False, True):
+        own = stf.context(devices="cpu") if ends else ctx
+        arrays = [np.zeros(8) for _ in range(20)]
+        kept = [weakref.ref(array) for array in arrays]
+        for array in arrays:
+            data = own.logical_data(array)
+            task = own.parallel_for(data.shape, data.rw())(add_one)
+        while not task.done():
+            pass
+        if ends:
+            own.finalize()
+        else:
+            own.synchronize()
+        del array, arrays, data, task
+        ctx.synchronize()
+        assert not any(each() is not None for each in kept)
+
+
+@needs_compiled
+def test_a_worker_that_is_called_for_python_leaves_its_tasks_to_another() -> None:
+    """And a body of Python's does not wait until a long chain of loops is done."""
+    with stf.context(devices="cpu", workers=2) as ctx:
+        x, y = ctx.logical_data_zeros(1), ctx.logical_data_zeros(1)
+        warm(ctx, x, spin, 1)
+        ended = threading.Event()
+        for _ in range(10):
+            waits = ctx.task(y.rw())(lambda y: ended.wait(20))
+            ctx.parallel_for((1,), x.rw(), args=(10,))(spin).result(timeout=10)
+            ended.set()
+            waits.result()
+            ended.clear()
+        chain = [ctx.parallel_for((1,), x.rw(), args=(5_000_000,))(spin) for _ in range(20)]
+        ctx.task(y.rw())(lambda y: None).result()
+        assert not chain[-1].done()
+
+
+@needs_compiled
+def test_a_program_that_asks_for_a_task_need_not_wait_for_a_longer_one() -> None:
+    with stf.context(devices="cpu", workers=2) as ctx:
+        x, y = ctx.logical_data_zeros(1), ctx.logical_data_zeros(1)
+        warm(ctx, x, spin, 1)
+        longer = ctx.parallel_for((1,), x.rw(), args=(500_000_000,))(spin)  # which nobody expects
+        shorter = ctx.parallel_for((1,), y.rw(), args=(1,))(spin)
+        while not shorter.done():
+            time.sleep(0.001)
+        assert not longer.done()

@@ -183,8 +183,8 @@ class StreamBackend(LanePort):
     def tell_compiled(self):
         return self.driver.tell_compiled()
 
-    def let_go_compiled(self):
-        return self.driver.let_go_compiled()
+    def let_go_compiled(self, all_of_them):
+        return self.driver.let_go_compiled(all_of_them)
 
     def ask_first(self):
         return self.driver.ask_first()
@@ -313,6 +313,8 @@ class StreamBackend(LanePort):
                 self.progress(lane)
         if prints[0] and self.kernels is not None:
             self.kernels.show_printed()
+        if self.waits_cheaply:
+            self.driver.let_go_compiled(True)
         return True
 
     def commit_all(self, events):

@@ -71,7 +71,7 @@ cdef class Driver:
     cpdef object look(self)
     cpdef int call(self, int stream, object body) except -1
     cpdef int tell_compiled(self) except -1
-    cpdef int let_go_compiled(self) except -1
+    cpdef int let_go_compiled(self, bint all_of_them) except -1
     cpdef int ask_first(self) except -1
     cpdef int call_in_turn(self, int stream, object body) except -1
     cpdef int keep_pace(self, int device) except -1

@@ -298,8 +298,8 @@ class Driver:
         """Tell calls whose compiled code has run."""
         return 0
 
-    def let_go_compiled(self):
-        """Hold some of those no longer; asked after each, where no gate is held."""
+    def let_go_compiled(self, all_of_them):
+        """Hold those no longer, perhaps only where there are some; no gate is held."""
         return 0
 
     def ask_first(self):

@@ -8,5 +8,5 @@ from stf._support.sync cimport PyThread_get_thread_ident
 cdef class CpuDriver(QueueDriver):
     cdef readonly dict memory
     cdef object copy_watcher
-    cdef int put_since  # calls were let go
+    cdef int64_t put_since  # calls were let go
     cdef bint take_compiled(self, Stream lane, HostCall call) except -1

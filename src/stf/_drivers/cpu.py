@@ -15,7 +15,8 @@ import numpy as np
 from stf._drivers.loops import Loops
 
 ALIGNMENT: cython.int = 64
-SOME: cython.int = 32  # compiled calls, after which those are let go that have run
+SOME: cython.int = 32  # compiled calls, after which those are let go that have run;
+LARGE: cython.int = 1 << 16  # and as many with arrays of so many bytes count as one more
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
@@ -78,20 +79,20 @@ class CpuDriver(QueueDriver):
                 self.pool.follow(task, op.other.chain, op.sequence)
             op = op.next
         lane.task = task
+        self.put_since += 1 + call.compiled.nbytes // LARGE
         return True
 
     def tell_compiled(self):
         if self.pool is not None:
             self.pool.collect()
+            self.pool.see_to_ready()
         return 0
 
-    def let_go_compiled(self):
-        if self.pool is not None:
-            self.put_since += 1
-            if self.put_since >= SOME:
-                self.put_since = 0
-                self.pool.collect()
-                self.pool.let_go()
+    def let_go_compiled(self, all_of_them):
+        if self.pool is not None and (all_of_them or self.put_since >= SOME):
+            self.put_since = 0
+            self.pool.collect()
+            self.pool.let_go()
         return 0
 
     def ask_first(self):

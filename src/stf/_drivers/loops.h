@@ -99,7 +99,11 @@ typedef struct {
 
 static int64_t stf_now(void) {
     struct timespec now;
+#ifdef CLOCK_MONOTONIC
+    clock_gettime(CLOCK_MONOTONIC, &now);
+#else
     timespec_get(&now, TIME_UTC);
+#endif
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 

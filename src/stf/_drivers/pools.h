@@ -79,6 +79,7 @@ typedef struct stf_task {
     stf_edge edge;     /* its own for the one before */
     int64_t left;      /* tasks that it waits for */
     int64_t took_ns;
+    int64_t has_failed;
 } stf_task;
 
 typedef struct stf_sleeper { /* a thread that runs tasks, and is called by others */
@@ -124,7 +125,11 @@ static void *stf_line(size_t size, void **whole) {
 
 static int64_t stf_clock(void) {
     struct timespec now;
+#ifdef CLOCK_MONOTONIC
+    clock_gettime(CLOCK_MONOTONIC, &now);
+#else
     timespec_get(&now, TIME_UTC);
+#endif
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
@@ -324,6 +329,14 @@ static stf_task *stf_take_asked(stf_pool *pool) {
     return task;
 }
 
+/* Let a thread come if a task is ready: those that are awake may be in a body that takes longer than was known. */
+static void stf_see_to_ready(stf_pool *pool) {
+    POOL_ACQUIRE(pool->lock);
+    stf_take_given(pool);
+    if (pool->ready != NULL) stf_call_one(pool);
+    POOL_RELEASE(pool->lock);
+}
+
 /* A thread begins to wait, or has waited. */
 static void stf_change_waiting(stf_pool *pool, int change) {
     POOL_ACQUIRE(pool->lock);
@@ -344,8 +357,9 @@ static int64_t stf_number_of(stf_chain *chain) { return POOL_LOAD(&chain->reache
 
 /* -- threads, without the GIL ------------------------------------------------------------------------------------- */
 
-/* Run tasks as long as there are any; return whether Python is needed, and say whether a task was run. */
-static int stf_run(stf_pool *pool, int *has_run) {
+/* Run tasks as long as there are any, or until the thread is called; return whether Python is needed, and say whether a
+   task was run. */
+static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
     int needed = 0;
     POOL_ACQUIRE(pool->lock);
     for (;;) {
@@ -362,6 +376,7 @@ static int stf_run(stf_pool *pool, int *has_run) {
         POOL_ACQUIRE(pool->lock);
         if (failed) { /* Python calls it again for its error, and looks what that means for the others */
             POOL_STORE(&pool->asks, 1);
+            task->has_failed = 1;
             task->next_ready = pool->ready;
             pool->ready_ns += task->cost_ns;
             if (pool->ready == NULL) pool->last_ready = task;
@@ -369,7 +384,7 @@ static int stf_run(stf_pool *pool, int *has_run) {
             break;
         }
         stf_finish(pool, task);
-        if (pool->has_reached) break;
+        if (pool->has_reached || POOL_LOAD(&me->is_called)) break;
     }
     if (pool->has_reached || (pool->asks && pool->ready != NULL)) {
         needed = 1;
@@ -460,7 +475,7 @@ static int stf_rest_in(stf_pool *pool, stf_sleeper *me) {
         int has_run = 0;
         if (POOL_SWAP(&me->is_called, 0)) break;
         if (pool != NULL) {
-            is_needed = stf_run(pool, &has_run);
+            is_needed = stf_run(pool, me, &has_run);
             if (is_needed) break;
             if (has_run) naps = 0;
             if (naps++ < POOL_NAPS && !stf_nap(pool, me)) continue;

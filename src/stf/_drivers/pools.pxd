@@ -20,6 +20,7 @@ cdef extern from "pools.h" nogil:
         int* fate
         stf_task* next
         int64_t took_ns
+        int64_t has_failed
     ctypedef struct stf_sleeper:
         stf_lock lock
     ctypedef struct stf_pool:
@@ -43,6 +44,7 @@ cdef extern from "pools.h" nogil:
     void stf_want_only(stf_pool* pool, stf_chain* chain, int64_t number) noexcept
     void* stf_next_reached(stf_pool* pool) noexcept
     void stf_ask(stf_pool* pool) noexcept
+    void stf_see_to_ready(stf_pool* pool) noexcept
     stf_task* stf_take_asked(stf_pool* pool) noexcept
     void stf_change_waiting(stf_pool* pool, int change) noexcept
     bint stf_asks(stf_pool* pool) noexcept
@@ -66,6 +68,7 @@ cdef class Pool:
     cdef void* memory
     cdef stf_task* told  # tasks that are done, whose calls are still held
     cdef stf_task* last_told
+    cdef bint is_used(self) noexcept
     cdef bint has_room(self) except -1
     cdef void* task_for(self, HostCall call, int waits) noexcept
     cdef int follow(self, void* task, Chain chain, int64_t number) noexcept
@@ -75,11 +78,12 @@ cdef class Pool:
     cdef int want_only(self, Chain chain, int64_t number) noexcept
     cdef object next_reached(self)
     cdef int ask_first(self) noexcept
+    cdef int see_to_ready(self) noexcept
     cdef int change_waiting(self, int change) noexcept
     cdef int collect(self) except -1
     cdef int let_go(self) except -1
     cdef bint has_ready(self) noexcept
-    cdef int run_asked(self) except -1
+    cdef int run_asked(self, list errors) except -1
 
 cdef class Sleeper:
     cdef stf_sleeper sleeper

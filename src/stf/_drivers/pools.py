@@ -75,6 +75,9 @@ class Pool:
             raise MemoryError
 
     def __dealloc__(self):
+        if self.pool != cython.NULL and self.pool.done != cython.NULL:
+            self.collect()
+            self.let_go()
         if self.pool != cython.NULL:
             free(self.pool.given)
             free(self.pool.done)
@@ -83,6 +86,10 @@ class Pool:
         free(self.memory)
 
     # -- tasks -------------------------------------------------------------------------------------------------
+
+    def is_used(self):
+        """Return whether there ever was a task; before that, no worker rests here."""
+        return self.pool.done != cython.NULL
 
     def has_room(self):
         """Return whether there is room for a task."""
@@ -150,6 +157,12 @@ class Pool:
         stf_ask(self.pool)
         return 0
 
+    def see_to_ready(self):
+        """Let a worker come for tasks that are ready, since somebody asks for them."""
+        if stf_has_ready(self.pool):
+            stf_see_to_ready(self.pool)
+        return 0
+
     def change_waiting(self, change):
         """So many threads more, or fewer, wait for numbers: their cores are free for those that run tasks."""
         stf_change_waiting(self.pool, change)
@@ -186,15 +199,20 @@ class Pool:
         """Return whether a task could be run now."""
         return stf_has_ready(self.pool)
 
-    def run_asked(self):
-        """Make the calls of tasks that are ready, where Python is to look at each."""
+    def run_asked(self, errors):
+        """Make the calls of tasks that are ready, where Python is to look at each; what they raise is among `errors`."""
         while stf_asks(self.pool):
             task = stf_take_asked(self.pool)
             if task == cython.NULL:
                 return 0
             task.body = cython.NULL
             try:
-                cython.cast(object, task.object)()
+                if task.has_failed:
+                    cython.cast(HostCall, task.object).call_again()
+                else:
+                    cython.cast(object, task.object)()
+            except BaseException as error:
+                errors.append(error)
             finally:
                 POOL_ACQUIRE(self.pool.lock)
                 stf_finish(self.pool, task)

@@ -60,6 +60,7 @@ cdef class Stream(Waiter):
 cdef class QueueDriver(Driver):
     cdef Gate gate
     cdef Pool pool  # of the code of calls; None if it runs none
+    cdef bint comes  # a worker, for tasks of the pool
     cdef list streams
     cdef list spare
     cdef Stream first_ready
@@ -93,6 +94,8 @@ cdef class QueueDriver(Driver):
     cdef int wake_reached(self) except -1
     cdef int look_again(self, Stream stream) except -1
     cdef bint leave_idle(self, Worker worker) except -1
+    cdef int call_for_tasks(self) except -1
+    cdef int see_to_tasks(self) except -1
     cdef bint await_number(self, Stream lane, int64_t sequence, double timeout_s) except -1
     cdef int push(self, Stream stream, Op op) except -1
     cdef int advance(self, Stream stream) except -1

@@ -59,10 +59,12 @@ def serve(me):
         pool: Pool = None
         if driver is not None:
             driver.work(worker)
-            if worker.driver is driver:
+            if worker.driver is driver and driver.pool is not None and driver.pool.is_used():
                 pool = driver.pool
             driver = None  # who rests keeps no driver alive
+        worker.in_pool = pool is not None
         is_needed: cython.bint = worker.sleeper.rest(pool)
+        worker.in_pool = False
         pool = None
         driver = worker.driver
         is_idle: cython.bint = driver is not None and driver.leave_idle(worker)  # it was called for the last driver
@@ -165,14 +167,15 @@ class QueueDriver(Driver):
             self.lend(1)
         elif self.is_short and self.has_work():
             self.hire_again()
-        if self.pool is not None:
-            self.pool.change_waiting(1)
+        leaves_core: cython.bint = self.pool is not None and self.pool.is_used()
+        if leaves_core:
+            self.see_to_tasks()
         try:
             if cython.compiled:
                 PyErr_CheckSignals()  # of a signal that has come, the system wakes nobody
             return baton.acquire(True, -1 if timeout_s < 0 else timeout_s)
         finally:
-            if self.pool is not None:
+            if leaves_core:
                 self.pool.change_waiting(-1)
             if lends:
                 self.lend(-1)
@@ -255,8 +258,9 @@ class QueueDriver(Driver):
             if cython.compiled and lane.task != cython.NULL and lane.head is None and not lane.busy:
                 task, lane.task = lane.task, cython.NULL
                 lane.first_wait = lane.last_wait = None
-                if not self.pool.put(lane.chain, sequence, task) and self.workers < self.max_workers:
-                    self.hire()
+                if not self.pool.put(lane.chain, sequence, task) and not self.comes:
+                    self.comes = True
+                    self.call_for_tasks()
                 return 0
             if self.is_idle(lane) and self.reach(lane, sequence):
                 self.settle()
@@ -587,6 +591,34 @@ class QueueDriver(Driver):
             return None
         return worker
 
+    def call_for_tasks(self):
+        """Let a worker come for compiled tasks, beside those that are called for these anyway."""
+        before: Worker = None
+        worker = self.idle
+        while worker is not None and worker.in_pool:
+            before, worker = worker, worker.next_idle
+        if worker is not None:
+            if before is None:
+                self.idle = worker.next_idle
+            else:
+                before.next_idle = worker.next_idle
+            worker.next_idle = None
+            worker.sleeper.call()
+        elif self.workers < self.max_workers:
+            self.hire()
+        return 0
+
+    def see_to_tasks(self):
+        """A thread begins to wait: see to it that compiled tasks that are ready are run."""
+        self.gate.enter()
+        try:
+            self.pool.change_waiting(1)
+            if self.pool.has_ready():
+                self.call_for_tasks()
+        finally:
+            self.gate.leave()
+        return 0
+
     def hire_again(self):
         """Start the worker that could not be started when there was work for it."""
         self.gate.enter()
@@ -636,7 +668,7 @@ class QueueDriver(Driver):
         stream: Stream = None
         runs: cython.bint = False
         if self.pool is not None:
-            self.pool.run_asked()
+            self.pool.run_asked(self.errors)
         while True:
             turn: cython.int = 0  # 1: the first worker that runs, -1: the last one stops
             worker.is_new = not has_own_state()
@@ -652,6 +684,8 @@ class QueueDriver(Driver):
                     self.pool.collect()
                     self.wake_reached()
                 stream = self.take()
+                if stream is not None and self.pool is not None and self.pool.has_ready():
+                    self.call_for_tasks()  # in place of this one
                 if runs != (stream is not None):
                     runs = not runs
                     self.running += 1 if runs else -1
@@ -663,6 +697,7 @@ class QueueDriver(Driver):
                     else:
                         worker.next_idle = self.idle
                         self.idle = worker
+                        self.comes = False
             finally:
                 self.gate.leave()
             op = None
@@ -746,6 +781,9 @@ class QueueDriver(Driver):
         raise NotImplementedError
 
     def close(self):
+        if self.pool is not None:
+            self.pool.collect()
+            self.pool.let_go()
         self.gate.enter()
         try:
             self.closing = True
@@ -754,7 +792,7 @@ class QueueDriver(Driver):
             while worker is not None:
                 following = worker.next_idle
                 worker.next_idle = None
-                if self.dismiss(worker) or self.pool is not None:
+                if self.dismiss(worker) or (self.pool is not None and self.pool.is_used()):
                     worker.sleeper.call()
                 worker = following
         finally:

@@ -6,6 +6,7 @@ cdef class Worker:
     cdef unsigned long ident
     cdef object driver  # that it works for; None: in the reserve, or it goes when its baton is released
     cdef bint is_kept  # in the reserve
+    cdef bint in_pool  # it rests where it is called for compiled tasks
     cdef bint is_new  # as a new thread is: no body has left anything on it
     cdef object kind  # what threads have that are started like it
     cdef object native  # the number that the system knows the thread by; None before it runs

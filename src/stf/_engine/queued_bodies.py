@@ -133,6 +133,17 @@ class QueuedBody(HostCall):
     def begins(self):
         return cython.address(self.task.fate)
 
+    def call_again(self):
+        try:
+            failure = self.run_if_sound()
+            if failure is None:
+                site = f"task {self.label} ({self.site})"
+                failure = self.failure_of(RuntimeError(f"a compiled body of {site} failed, and did not fail again"))
+        except BaseException as error:
+            failure = self.failure_of(error)
+        self.tell(failure)
+        return 0
+
     def ran_compiled(self):
         self.outcome.pending = False
         self.engine.ran += 1

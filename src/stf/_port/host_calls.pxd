@@ -12,6 +12,7 @@ cdef class CompiledCall:
     cdef int64_t* slots
     cdef readonly int count  # of these
     cdef readonly int64_t cost_ns  # about how long it takes
+    cdef readonly int64_t nbytes  # of its arrays
     cdef readonly bint is_timed  # who wants to know how long it takes is told
 
 @cython.no_gc
@@ -20,6 +21,7 @@ cdef class HostCall:
     cdef bint may_run_compiled(self) except -1
     cdef int* begins(self) except NULL
     cdef int ran_compiled(self) noexcept
+    cdef int call_again(self) except -1
     cdef int took(self, int64_t ns) except -1
 
 cdef enum:  # how the word of a number is made: by a function, or from an int or a float
@@ -45,6 +47,7 @@ cdef class CallTemplate:
     cdef list packed  # and what makes its word
     cdef Py_ssize_t arrays  # how many there are
     cdef int64_t cost_ns  # about how long a call takes
+    cdef int64_t nbytes  # of its arrays
     cdef int left  # calls that nobody measures, before the next
     cdef CompiledCall filled(self, list replicas, tuple numbers)
     cdef bint is_alike(self, int number, Layout layout) except -1

@@ -46,6 +46,10 @@ class HostCall:
         """The code has run, and all went well; a few fields are written, and nothing is called."""
         return 0
 
+    def call_again(self):
+        """Call it, since the code has failed: it fails now, too, whatever it does."""
+        return 0
+
     def took(self, ns):
         """The code took so long."""
         return 0
@@ -91,6 +95,7 @@ class CallTemplate:
         found = [values[address.argument] for address in call.addresses]
         self.layouts = [(array.shape, array.strides, array.dtype) for array in found]
         self.known = [None] * len(found)
+        self.nbytes = sum([array.nbytes for array in found])
         self.kinds = [type(values[at.argument]) for at in call.numbers]
         self.packed = [at.packed for at in call.numbers]
 
@@ -140,6 +145,7 @@ class CallTemplate:
                     return None
             own += 1
         call.function, call.count, call.cost_ns = self.function, self.count, self.cost_ns
+        call.nbytes = self.nbytes
         self.left -= 1
         if self.left < 0:
             self.left = UNMEASURED

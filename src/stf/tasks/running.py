@@ -106,7 +106,7 @@ def submit_own(task: TaskCore, fn, extra, lib="numpy", template=None):
     submit(task, body)
     if body.compiled is not None:
         port = cython.cast("Engine", task.engine).root
-        port.let_go_compiled()
+        port.let_go_compiled(False)
     return 0
 
 
