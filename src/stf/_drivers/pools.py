@@ -200,7 +200,7 @@ class Pool:
         return stf_has_ready(self.pool)
 
     def run_asked(self, errors):
-        """Make the calls of tasks that are ready, where Python is to look at each; what they raise is among `errors`."""
+        """Make the calls of tasks that are ready, where Python is to look at each; `errors` gets what they raise."""
         while stf_asks(self.pool):
             task = stf_take_asked(self.pool)
             if task == cython.NULL:

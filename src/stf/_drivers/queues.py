@@ -387,9 +387,7 @@ class QueueDriver(Driver):
 
     def has_reached(self, lane, sequence):
         """Return whether a stream has got to a number; if not, who waits for it is woken when it does."""
-        if self.pool is None:
-            return lane.completed >= sequence
-        return self.pool.want(lane.chain, sequence)
+        return lane.completed >= sequence if self.pool is None else self.pool.want(lane.chain, sequence)
 
     def queue_waits(self, stream):
         """Put what a stream waits for, and its call, into its queue, where no mark comes after it."""
