@@ -67,6 +67,7 @@ def test_loops_run_while_the_program_keeps_the_gil(ctx: stf.Context) -> None:
     X = np.zeros(8)
     x = ctx.logical_data(X)
     warm(ctx, x, add_one)
+    time.sleep(0.1)  # until no worker is on its way to Python
     before = sys.getswitchinterval()
     sys.setswitchinterval(100.0)
     try:
