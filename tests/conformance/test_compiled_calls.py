@@ -271,7 +271,7 @@ def test_a_worker_that_is_called_for_python_leaves_its_tasks_to_another() -> Non
             ended.set()
             waits.result()
             ended.clear()
-        chain = [ctx.parallel_for((1,), x.rw(), args=(5_000_000,))(spin) for _ in range(20)]
+        chain = [ctx.parallel_for((1,), x.rw(), args=(5_000_000,))(spin) for _ in range(60)]
         ctx.task(y.rw())(lambda y: None).result()
         assert not chain[-1].done()
 
@@ -281,7 +281,7 @@ def test_a_program_that_asks_for_a_task_need_not_wait_for_a_longer_one() -> None
     with stf.context(devices="cpu", workers=2) as ctx:
         x, y = ctx.logical_data_zeros(1), ctx.logical_data_zeros(1)
         warm(ctx, x, spin, 1)
-        longer = ctx.parallel_for((1,), x.rw(), args=(500_000_000,))(spin)  # which nobody expects
+        longer = ctx.parallel_for((1,), x.rw(), args=(1_000_000_000,))(spin)  # which nobody expects
         shorter = ctx.parallel_for((1,), y.rw(), args=(1,))(spin)
         while not shorter.done():
             time.sleep(0.001)
