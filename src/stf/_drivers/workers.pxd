@@ -4,7 +4,7 @@ from stf._support.sync cimport Gate
 cdef class Worker:
     cdef Sleeper sleeper
     cdef unsigned long ident
-    cdef object driver  # that it works for; None: in the reserve, or it goes when its baton is released
+    cdef object driver  # that it works for; None: in the reserve, or it goes when it is called
     cdef bint is_kept  # in the reserve
     cdef bint in_pool  # it rests where it is called for compiled tasks
     cdef bint is_new  # as a new thread is: no body has left anything on it
