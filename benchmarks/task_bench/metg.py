@@ -102,9 +102,10 @@ def point(runner, peak_s, cores, budget_s, repeat, rate, body_us) -> Point:
     """Measure one size: bodies of about so many microseconds."""
     graph = runner.graph
     iterations = max(round(body_us * 1e-6 * rate), 1)
-    probe = timed(runner, graph.first + 2 * graph.period, iterations)
-    each = probe / graph.count(graph.first + 2 * graph.period)
-    steps = graph.steps_for(min(int(budget_s / each), runner.most))
+    steps = graph.first + 2 * graph.period
+    for _ in range(3):  # the first runs of a size may compile, plan, or wake threads
+        each = timed(runner, steps, iterations) / graph.count(steps)
+        steps = graph.steps_for(min(int(budget_s / each), runner.most))
     tasks = graph.count(steps)
     times, ratios, beside = [], [], []
     for _ in range(repeat):

@@ -37,14 +37,20 @@ static int decide(int64_t *slots) {
     return 0;
 }
 
+static int64_t is_called; /* helpers go, now and then, and come again */
+static int has_work(void *nothing) {
+    (void)nothing;
+    return 0;
+}
+
 static void *help(void *nothing) {
     int64_t last = 0;
     for (;;) {
-        int64_t now = LOOP_LOAD(&launch);
+        int64_t now = STF_LOAD(&launch);
         if (now < 0) return nothing;
-        if (now != last && now) stf_help(&loop);
+        if (now != last && now) stf_help(&loop, &is_called, has_work, NULL);
         last = now;
-        LOOP_YIELD();
+        STF_YIELD();
     }
 }
 
@@ -102,14 +108,15 @@ int main(int argc, char **argv) {
         int count = make(needs, counts), helpers = (int)draw(THREADS + 1);
         memset(values, 0, sizeof values);
         memset(wanted, 0, sizeof wanted);
-        LOOP_STORE(&launch, 0);
+        STF_STORE(&launch, 0);
         for (int i = 0; i < helpers; i++) pthread_create(threads + i, NULL, help, NULL);
         for (int turn = 0; turn < 6; turn++) {
             int64_t rounds = 1 + (int64_t)draw(5);
             rounds_left = rounds;
             word = 1 + turn;
             int64_t now = stf_open(&loop);
-            LOOP_STORE(&launch, now);
+            STF_STORE(&launch, now);
+            STF_STORE(&is_called, (int64_t)(draw(4) == 0));
             if (stf_lead(&loop, 1000, &flag) != 0 || loop.rounds != rounds) {
                 printf("program %d ran %d rounds in place of %d\n", program, (int)loop.rounds, (int)rounds);
                 return 1;
@@ -125,7 +132,7 @@ int main(int argc, char **argv) {
                 return 1;
             }
         }
-        LOOP_STORE(&launch, -1);
+        STF_STORE(&launch, -1);
         for (int i = 0; i < helpers; i++) pthread_join(threads[i], NULL);
     }
     printf("%d programs, 0 wrong\n", programs);

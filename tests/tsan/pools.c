@@ -112,7 +112,7 @@ static void put(int64_t number) {
     task->slots[2] = used;
     chain_of[number] = chain, number_of[number] = ++issued[chain], wanted[number] = sum;
     if (draw(8) == 0 && reached_by(chain) == issued[chain] - 1) { /* a number that the stream gets to without a task */
-        POOL_STORE(&chains[chain].reached, issued[chain]);
+        STF_STORE_LATE(&chains[chain].reached, issued[chain]);
         number_of[number] = ++issued[chain];
     }
     stf_put(&pool, chains + chain, number_of[number], task);

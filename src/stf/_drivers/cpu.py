@@ -12,7 +12,7 @@ import time
 import cython
 import numpy as np
 
-from stf._drivers.loops import Loops
+from stf._drivers.loops import Loop, Loops
 
 ALIGNMENT: cython.int = 64
 SOME: cython.int = 32  # compiled calls, after which those are let go that have run;
@@ -99,6 +99,29 @@ class CpuDriver(QueueDriver):
         if self.pool is not None:
             self.pool.ask_first()
             self.pool.collect()
+        return 0
+
+    def share(self, job, count):
+        if self.pool is None or not isinstance(job, Loop):
+            return QueueDriver.share(self, job, count)
+        if count > 0 and self.pool.begin():
+            cython.cast(Loop, job).let_help(self.pool, count)
+            self.gate.enter()
+            try:
+                self.see_to_helpers(count)
+            finally:
+                self.gate.leave()
+        return 0
+
+    def see_to_helpers(self, count):
+        """Let workers go where jobs are done, until so many rest there."""
+        there: cython.int = 0
+        worker = self.staff
+        while worker is not None:
+            there += worker.in_pool
+            worker = worker.next_worker
+        while there < count and self.call_for_tasks():
+            there += 1
         return 0
 
     def copy(self, stream, target, target_strides, source, source_strides, shape, itemsize, keep, number=0):

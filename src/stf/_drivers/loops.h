@@ -5,51 +5,10 @@
 #ifndef LOOP_LOOPS_H
 #define LOOP_LOOPS_H
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#ifdef _MSC_VER
-#include <windows.h>
-#define LOOP_LOAD8(p) (*(volatile uint8_t *)(p))
-#define LOOP_STORE8(p, v) (_ReadWriteBarrier(), *(volatile uint8_t *)(p) = (uint8_t)(v))
-#define LOOP_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
-#define LOOP_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (v)))
-#define LOOP_ADD(p, v) ((int64_t)InterlockedExchangeAdd64((volatile LONG64 *)(p), (v)))
-#define LOOP_RELAX() YieldProcessor()
-#define LOOP_YIELD() SwitchToThread()
-#define LOOP_SLEEP() Sleep(0)
-static int stf_swap(int64_t *p, int64_t from, int64_t to) {
-    return InterlockedCompareExchange64((volatile LONG64 *)p, to, from) == from;
-}
-#else
-#include <sched.h>
-#define LOOP_LOAD8(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define LOOP_STORE8(p, v) __atomic_store_n((p), (uint8_t)(v), __ATOMIC_RELEASE)
-#define LOOP_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
-#define LOOP_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define LOOP_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
-#if defined(__x86_64__) || defined(__i386__)
-#define LOOP_RELAX() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define LOOP_RELAX() __asm__ __volatile__("yield")
-#else
-#define LOOP_RELAX() ((void)0)
-#endif
-#define LOOP_YIELD() sched_yield()
-static void stf_sleep(void) {
-    struct timespec pause = {0, 50000};
-    nanosleep(&pause, NULL);
-}
-#define LOOP_SLEEP() stf_sleep()
-static int stf_swap(int64_t *p, int64_t from, int64_t to) {
-    return __atomic_compare_exchange_n(p, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-}
-#endif
+#include "threads.h"
 
 enum { LOOP_LOOKS = 64, LOOP_YIELDS = 1024 }; /* at a byte; before who finds no work sleeps: about a millisecond */
-enum { LOOP_LINGER_NS = 30000 };               /* how long a helper waits for the next launch */
+enum { LOOP_LINGER_NS = 100000 };              /* how long a helper waits for the next launch */
 enum { LOOP_FREE = 0, LOOP_TAKEN = 1, LOOP_OVER = 2 }; /* the states of a queue */
 
 typedef int (*stf_body)(int64_t *slots); /* 0 if all went well; its arguments are in a table, from the second slot on */
@@ -97,16 +56,6 @@ typedef struct {
     int64_t more_padding[8];
 } stf_loop;
 
-static int64_t stf_now(void) {
-    struct timespec now;
-#ifdef CLOCK_MONOTONIC
-    clock_gettime(CLOCK_MONOTONIC, &now);
-#else
-    timespec_get(&now, TIME_UTC);
-#endif
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static int stf_timed(stf_step *step, int64_t *took) {
     int64_t start = stf_now();
     int failed = step->body(step->slots);
@@ -115,49 +64,50 @@ static int stf_timed(stf_step *step, int64_t *took) {
     return failed;
 }
 
-/* Do the steps of a queue up to one that must wait. Returns whether the queue is over; `moved` counts steps. */
-static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, int64_t *moved) {
+/* Do the steps of a queue up to one that must wait, or until the thread is called away. Returns whether the queue is
+   over; `moved` counts steps. */
+static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, const int64_t *called, int64_t *moved) {
     uint8_t value = (uint8_t)loop->value;
     int64_t position = queue->position;
-    for (; position < queue->last; position++) {
+    for (; position < queue->last && STF_LOAD(called) == 0; position++) {
         stf_step *step = loop->steps + position;
         for (int32_t i = step->first_wait; i < step->last_wait; i++) {
             const uint8_t *byte = loop->done + loop->waits[i];
             int look = 0;
-            while (LOOP_LOAD8(byte) != value) {
+            while (STF_LOAD8(byte) != value) {
                 if (look++ >= looks) {
                     queue->position = position;
                     return 0;
                 }
-                LOOP_RELAX();
+                STF_RELAX();
             }
         }
-        if (step->body != NULL && LOOP_LOAD(&loop->failed) == 0) {
+        if (step->body != NULL && STF_LOAD(&loop->failed) == 0) {
             for (int32_t i = step->first_number; i < step->last_number; i++)
                 step->slots[loop->numbers[i].slot] = loop->words[loop->numbers[i].word];
             int failed = loop->times ? stf_timed(step, loop->times + position) : step->body(step->slots);
-            if (failed) stf_swap(&loop->failed, 0, position + 1);
+            if (failed) stf_swap_if(&loop->failed, 0, position + 1);
         }
-        if (step->done >= 0) LOOP_STORE8(loop->done + step->done, value);
+        if (step->done >= 0) STF_STORE8(loop->done + step->done, value);
         (*moved)++;
     }
     queue->position = position;
-    return 1;
+    return position == queue->last;
 }
 
 /* Take each queue that nobody has, from the one with this number on, and advance it. Returns how many steps that did. */
-static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks) {
+static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks, const int64_t *called) {
     int64_t moved = 0;
     for (int64_t k = 0; k < loop->count; k++) {
         int64_t number = (*start + k) % loop->count;
         stf_queue *queue = loop->queues + number;
-        if (LOOP_LOAD(&queue->state) != LOOP_FREE || !stf_swap(&queue->state, LOOP_FREE, LOOP_TAKEN)) continue;
-        if (stf_advance(loop, queue, looks, &moved)) {
-            LOOP_STORE(&queue->state, LOOP_OVER);
-            LOOP_ADD(&loop->left, -1);
+        if (STF_LOAD(&queue->state) != LOOP_FREE || !stf_swap_if(&queue->state, LOOP_FREE, LOOP_TAKEN)) continue;
+        if (stf_advance(loop, queue, looks, called, &moved)) {
+            STF_STORE(&queue->state, LOOP_OVER);
+            STF_ADD(&loop->left, -1);
             moved++;
         } else {
-            LOOP_STORE(&queue->state, LOOP_FREE);
+            STF_STORE(&queue->state, LOOP_FREE);
         }
         if (moved) {
             *start = number; /* what it has in its cache */
@@ -169,21 +119,21 @@ static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks) {
 
 static void stf_rest(int64_t *idle) {
     if (*idle < LOOP_LOOKS)
-        LOOP_RELAX();
+        STF_RELAX();
     else if (*idle < LOOP_YIELDS)
-        LOOP_YIELD();
+        STF_YIELD();
     else
-        LOOP_SLEEP();
+        stf_pause();
     (*idle)++;
 }
 
 /* Begin a round: all queues are over, so that nobody is in one. A thread that takes one sees what was written before. */
 static void stf_begin_round(stf_loop *loop) {
     loop->value ^= 1;
-    LOOP_STORE(&loop->left, loop->count);
+    STF_STORE(&loop->left, loop->count);
     for (int64_t i = 0; i < loop->count; i++) {
         loop->queues[i].position = loop->queues[i].first;
-        LOOP_STORE(&loop->queues[i].state, LOOP_FREE);
+        STF_STORE(&loop->queues[i].state, LOOP_FREE);
     }
     loop->rounds++;
 }
@@ -192,63 +142,71 @@ static void stf_begin_round(stf_loop *loop) {
 static int64_t stf_open(stf_loop *loop) {
     loop->launches++;
     loop->rounds = 0;
-    LOOP_STORE(&loop->failed, 0);
-    LOOP_STORE(&loop->arrived, 0);
-    LOOP_STORE(&loop->open, loop->launches);
+    STF_STORE(&loop->failed, 0);
+    STF_STORE(&loop->arrived, 0);
+    STF_STORE(&loop->open, loop->launches);
     return loop->launches;
 }
 
 /* Run up to `rounds` rounds, or as long as the byte `flag` is true after one, if it is given; return 1 + the step that
    failed, or 0. When it returns, nobody is inside any more. */
 static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
+    static const int64_t never = 0;
     int64_t start = 0, idle = 0;
     while (loop->rounds < rounds) {
         stf_begin_round(loop);
-        while (LOOP_LOAD(&loop->left) != 0) {
-            int looks = LOOP_LOAD(&loop->inside) ? LOOP_LOOKS : 0;
-            if (stf_sweep(loop, &start, looks))
+        while (STF_LOAD(&loop->left) != 0) {
+            int looks = STF_LOAD(&loop->inside) ? LOOP_LOOKS : 0;
+            if (stf_sweep(loop, &start, looks, &never))
                 idle = 0;
             else
                 stf_rest(&idle);
         }
-        if (LOOP_LOAD(&loop->failed) != 0 || (flag != NULL && !*flag)) break;
+        if (STF_LOAD(&loop->failed) != 0 || (flag != NULL && !*flag)) break;
     }
-    LOOP_STORE(&loop->open, 0);
-    for (idle = 0; LOOP_LOAD(&loop->inside) != 0;) stf_rest(&idle);
-    return LOOP_LOAD(&loop->failed);
+    STF_STORE(&loop->open, 0);
+    for (idle = 0; STF_LOAD(&loop->inside) != 0;) stf_rest(&idle);
+    return STF_LOAD(&loop->failed);
 }
 
 /* Help with launches until there was nothing to do in one for a millisecond, or none for about as long as a thread
-   takes to wake up: to wait that long costs no more than to be woken up for the next one. A thread that rests is not
-   inside: nobody waits for one that has no turn on its core. Who opens a launch sees it `present`, or it sees that
-   launch. */
-static void stf_help(stf_loop *loop) {
+   takes to wake up: to wait that long costs no more than to be woken up for the next one. A thread that is called goes
+   at once, and one that waits for a launch goes where there is other `work`. A thread that rests is not inside: nobody
+   waits for one that has no turn on its core. Who opens a launch sees it `present`, or it sees that launch. */
+static void stf_help(void *what, const int64_t *called, int (*has_work)(void *), void *work) {
+    stf_loop *loop = (stf_loop *)what;
     int64_t start = 0, idle = 0, known = 0, free_since = 0;
-    LOOP_ADD(&loop->present, 1);
+    STF_ADD(&loop->present, 1);
     for (;;) {
-        int64_t launch = LOOP_LOAD(&loop->open), moved = 0;
+        int64_t launch = STF_LOAD(&loop->open), moved = 0;
         if (launch != 0) {
-            LOOP_ADD(&loop->inside, 1);
-            launch = LOOP_LOAD(&loop->open);
+            STF_ADD(&loop->inside, 1);
+            launch = STF_LOAD(&loop->open);
             if (launch != 0 && launch != known) {
                 known = launch;
-                start = (LOOP_ADD(&loop->arrived, 1) + 1) % loop->count;
+                start = (STF_ADD(&loop->arrived, 1) + 1) % loop->count;
                 moved = 1;
             }
-            if (launch != 0) moved += stf_sweep(loop, &start, LOOP_LOOKS);
-            LOOP_ADD(&loop->inside, -1);
+            if (launch != 0) moved += stf_sweep(loop, &start, LOOP_LOOKS, called);
+            STF_ADD(&loop->inside, -1);
+        }
+        if (launch != 0) {
             free_since = 0;
         } else if (free_since == 0) {
             free_since = stf_now();
             idle = 0;
         }
+        if (STF_LOAD(called)) {
+            STF_ADD(&loop->present, -1);
+            return;
+        }
         if (moved) {
             idle = 0;
-        } else if (launch != 0 ? idle >= LOOP_YIELDS : stf_now() - free_since > LOOP_LINGER_NS) {
-            LOOP_ADD(&loop->present, -1);
-            launch = LOOP_LOAD(&loop->open);
+        } else if (launch != 0 ? idle >= LOOP_YIELDS : has_work(work) || stf_now() - free_since > LOOP_LINGER_NS) {
+            STF_ADD(&loop->present, -1);
+            launch = STF_LOAD(&loop->open);
             if (launch == 0 || launch == known) return;
-            LOOP_ADD(&loop->present, 1); /* it was opened just now, and its leader may count on this thread */
+            STF_ADD(&loop->present, 1); /* it was opened just now, and its leader may count on this thread */
         } else {
             stf_rest(&idle);
         }
@@ -298,7 +256,7 @@ static int stf_copy(int64_t *slots) {
 
 #ifdef PY_VERSION_HEX
 /* Call an object of Python's without arguments, with the GIL. */
-static int stf_call(int64_t *slots) {
+static int stf_call_python(int64_t *slots) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *result = PyObject_CallNoArgs((PyObject *)(uintptr_t)slots[1]);
     int failed = result == NULL;

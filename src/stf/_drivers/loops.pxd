@@ -1,5 +1,6 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
+from stf._drivers.pools cimport Pool, stf_job, stf_line
 
 cdef extern from "loops.h" nogil:
     ctypedef int (*stf_body)(int64_t* slots) noexcept nogil
@@ -31,19 +32,25 @@ cdef extern from "loops.h" nogil:
         int64_t present
         int64_t rounds
         int64_t* times
+    int STF_LINE
     int LOOP_OVER
     int64_t stf_open(stf_loop* loop) noexcept
     int64_t stf_lead(stf_loop* loop, int64_t rounds, const uint8_t* flag) noexcept
-    void stf_help(stf_loop* loop) noexcept
+    void stf_help(void* what, const int64_t* called, int (*has_work)(void*) noexcept nogil, void* work) noexcept
+    void stf_pause() noexcept
     int stf_fill(int64_t* slots) noexcept
     int stf_copy(int64_t* slots) noexcept
-    int stf_call(int64_t* slots) noexcept
+    int stf_call_python(int64_t* slots) noexcept
 
 cdef stf_body function_of(object body) except? NULL
 
 cdef class Loop:
     cdef stf_loop loop
+    cdef stf_job job  # to help
+    cdef Pool pool  # whose workers help
     cdef int64_t* table
+    cdef int32_t* places  # in it, of each slot
+    cdef void* memory[3]  # of what begins a line of the cache
     cdef readonly int size  # of the table
     cdef readonly object words  # in the uncompiled form: of a launch
     cdef readonly int64_t count  # of steps
@@ -52,12 +59,13 @@ cdef class Loop:
     cdef readonly object held  # what its steps use
     cdef readonly list steps  # in the uncompiled form
     cdef list queues  # in the uncompiled form: of lists of numbers of steps
-    cpdef int64_t get(self, int64_t slot) except? -1
+    cdef bint has_ended(self) noexcept
+    cdef int put_in_order(self, list queues, list table) except -1
     cpdef int put(self, int64_t slot, int64_t value) except -1
     cpdef int set_words(self, list words) except -1
     cpdef int64_t open(self) except -1
     cpdef int64_t lead(self, int64_t rounds=*, int64_t flag=*) except -2
-    cpdef int help(self) except -1
+    cdef int let_help(self, Pool pool, int64_t wanted) except -1
     cpdef int64_t helpers(self) except -1
     cpdef int64_t rounds_run(self) except -1
     cpdef int measure(self, bint wanted) except -1

@@ -12,12 +12,13 @@ place of its arguments in a table, the bytes that it waits for, and the byte tha
 
 A thread takes a queue, does steps until one must wait, and goes on with another queue. So any number of threads runs
 all queues. The one that leads a launch needs nobody: helpers come when a worker has time, and leave when they find
-nothing. After a launch they wait a moment for the next one, since to come takes as long as some hundred steps. First
-there was a queue for each worker; a launch had to wait until all of them had come, and one that was in a body of the
-user's held it up.
+nothing. They come and go without Python (`pools`): sixteen that took turns with the GIL came so late, and kept the
+leader from it for so long, that a launch took twice its time. After a launch they wait a moment for the next one, since
+to come takes as long as some hundred steps. First there was a queue for each worker; a launch had to wait until all of
+them had come, and one that was in a body of the user's held it up.
 
-The bytes are not cleared between rounds: a round means the other value by *done*. Those of a queue lie together, since
-a line of the cache that several cores write travels between them.
+The bytes are not cleared between rounds: a round means the other value by *done*. Those of a queue lie together, as its
+arguments do, since a line of the cache that several cores write travels between them.
 
 The C is in ``loops.h``, which ``make tsan`` runs with ThreadSanitizer. Uncompiled, one thread does the same
 (`plain_loops`).
@@ -29,8 +30,7 @@ import cython
 
 from stf._port.native import CALL, COPY, FILL
 
-LINE = 64  # bytes of a line of the cache
-
+PATIENCE: cython.int = 4000  # pauses of 50 us or more, in which a helper goes that waits for a launch
 
 class Loop:
     """Steps in queues, with their table of arguments; one launch at a time.
@@ -63,27 +63,31 @@ class Loop:
         )
         done: cython.longlong = max([step[3] for queue in queues for step in queue], default=0) + 1
         loop = cython.address(self.loop)
-        self.table = cython.cast("int64_t*", calloc(len(table) + 1, cython.sizeof(cython.longlong)))
+        word: cython.Py_ssize_t = cython.sizeof(cython.longlong)
+        slots: cython.longlong = len(table) + (len(queues) + 1) * (STF_LINE // word)
+        self.table = cython.cast("int64_t*", stf_line(slots * word, cython.address(self.memory[0])))
+        self.places = cython.cast("int32_t*", calloc(len(table) + 1, 4))
         loop.steps = cython.cast("stf_step*", calloc(count + 1, cython.sizeof(stf_step)))
         loop.waits = cython.cast("int32_t*", calloc(waits + 1, 4))
         loop.numbers = cython.cast("stf_number*", calloc(numbers + 1, cython.sizeof(stf_number)))
-        loop.words = cython.cast("int64_t*", calloc(words + 1, cython.sizeof(cython.longlong)))
-        loop.done = cython.cast("uint8_t*", calloc(done + 1, 1))
-        loop.queues = cython.cast("stf_queue*", calloc(len(queues) + 1, LINE))
-        self.clock = cython.cast("int64_t*", calloc(count + 1, cython.sizeof(cython.longlong)))
-        if not (self.table and loop.steps and loop.waits and loop.numbers and loop.words):
+        loop.words = cython.cast("int64_t*", calloc(words + 1, word))
+        loop.done = cython.cast("uint8_t*", stf_line(done + 1, cython.address(self.memory[1])))
+        loop.queues = cython.cast("stf_queue*", stf_line(len(queues) * STF_LINE, cython.address(self.memory[2])))
+        self.clock = cython.cast("int64_t*", calloc(count + 1, word))
+        if not (self.table and self.places and loop.steps and loop.waits and loop.numbers and loop.words):
             raise MemoryError
         if not (loop.done and loop.queues and self.clock):
             raise MemoryError
         self.count = count
-        for i in range(len(table)):
-            self.table[i] = table[i]
+        self.put_in_order(queues, table)
+        self.job.help = stf_help
+        self.job.what = loop
         loop.count = len(queues)
         for i in range(len(queues)):
             loop.queues[i].first = position
             for body, slot, before, byte, given in queues[i]:
                 step = cython.address(loop.steps[position])
-                step.slots = self.table + cython.cast(cython.longlong, slot)
+                step.slots = self.table + self.places[cython.cast(cython.longlong, slot)]
                 step.done = byte
                 step.first_wait = wait
                 for item in before:
@@ -102,7 +106,6 @@ class Loop:
             loop.queues[i].state = LOOP_OVER
 
     def __init__(self, queues, table, held):
-        self.size = len(table)
         self.measures = False
         self.held = held
         if not cython.compiled:
@@ -118,23 +121,52 @@ class Loop:
             self.clock = [0] * self.count
 
     def __dealloc__(self):
-        if cython.compiled:
-            free(self.table)
-            free(self.loop.steps)
-            free(self.loop.waits)
-            free(self.loop.numbers)
-            free(self.loop.words)
-            free(self.loop.done)
-            free(self.loop.queues)
-            free(self.clock)
+        i: cython.int
+        if not cython.compiled or not self.has_ended():
+            return
+        for i in range(3):
+            free(self.memory[i])
+        free(self.places)
+        free(self.loop.steps)
+        free(self.loop.waits)
+        free(self.loop.numbers)
+        free(self.loop.words)
+        free(self.clock)
 
-    def get(self, slot):
-        """Return what is in a slot of the table."""
-        return self.table[slot]
+    def has_ended(self):
+        """Let helpers go that wait for a launch; return False if one never does: it was in the parent of a fork."""
+        i: cython.int
+        if self.pool is None:
+            return True
+        for i in range(PATIENCE):
+            if self.pool.end_job(cython.address(self.job)):
+                return True
+            stf_pause()
+        return False
+
+    def put_in_order(self, queues, table):
+        """Copy the table so that arguments lie in the order in which their queue uses them, in lines of its own."""
+        i: cython.longlong
+        own: cython.longlong
+        place: cython.longlong = 0
+        per_line: cython.longlong = STF_LINE // cython.sizeof(cython.longlong)
+        firsts = sorted({step[1] for queue in queues for step in queue if step[0] is not None})
+        ends = dict(zip(firsts, [*firsts[1:], len(table)]))
+        for queue in queues:
+            for step in queue:
+                if step[0] is None:
+                    continue
+                own = step[1]
+                for i in range(own, ends.pop(step[1], own)):  # once
+                    self.places[i] = place
+                    self.table[place] = table[i]
+                    place += 1
+            place = (place + per_line - 1) // per_line * per_line
+        return 0
 
     def put(self, slot, value):
         """Put a number, or the bits of one, into a slot of the table; no launch may be open."""
-        self.table[slot] = value
+        self.table[self.places[slot] if cython.compiled else slot] = value
         return 0
 
     def set_words(self, words):
@@ -148,7 +180,7 @@ class Loop:
         return 0
 
     def open(self):
-        """Begin a launch, which others `help`; return its number. The last one is over."""
+        """Begin a launch, which workers may help with; return its number. The last one is over."""
         if cython.compiled:
             return stf_open(cython.address(self.loop))
         self.launches += 1
@@ -174,15 +206,16 @@ class Loop:
 
         return lead(self, rounds, flag)
 
-    def help(self):
-        """Take part in the launch that is open, and in those that follow it soon, until there is nothing to do."""
-        if cython.compiled:
-            with cython.nogil:
-                stf_help(cython.address(self.loop))
+    def let_help(self, pool, wanted):
+        """Let workers of a pool, which is always the same one, take part, until so many do."""
+        self.pool = pool
+        missing: cython.longlong = wanted - self.helpers()
+        if missing > 0:
+            pool.share(cython.address(self.job), missing)
         return 0
 
     def helpers(self):
-        """Return how many threads `help`, which includes those that wait for the next launch."""
+        """Return how many workers help, which includes those that wait for the next launch."""
         return self.loop.present if cython.compiled else 0
 
     def rounds_run(self):
@@ -213,7 +246,7 @@ def function_of(body):
     if body == COPY:
         return cython.cast("stf_body", stf_copy)
     if body == CALL:
-        return cython.cast("stf_body", stf_call)
+        return cython.cast("stf_body", stf_call_python)
     return cython.cast("stf_body", cython.cast("uintptr_t", cython.cast(cython.ulonglong, body)))
 
 

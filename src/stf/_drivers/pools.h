@@ -5,10 +5,7 @@
 #ifndef STF_POOLS_H
 #define STF_POOLS_H
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "threads.h"
 
 #ifdef PY_VERSION_HEX
 #include <pythread.h>
@@ -20,21 +17,9 @@ typedef PyThread_type_lock stf_lock;
 #define POOL_ACQUIRE_FOR(lock, us) (PyThread_acquire_lock_timed((lock), (us), 0) == PY_LOCK_ACQUIRED)
 #endif /* else who includes it says what these are */
 
-#ifdef _MSC_VER
-#include <windows.h>
-#define POOL_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
-#define POOL_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
-#define POOL_SWAP(p, v) ((int64_t)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
-#else
-#define POOL_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST) /* as cheap as others, on most machines */
-#define POOL_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define POOL_SWAP(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
-#endif
-
 enum { POOL_NAPS = 4, POOL_NAP_US = 50 }; /* of one thread that finds nothing to do, before it sleeps */
 enum { POOL_CALL_NS = 20000 };            /* of work, for which a thread is called beside those that are awake */
 enum { POOL_ROOM = 8192 };                /* for tasks that Python was not told of: a power of two */
-enum { POOL_LINE = 64 };                  /* bytes of a line of the cache, which takes long to go from core to core */
 enum { POOL_BEGUN = 1 };                  /* the fate of a task whose body has begun, as the engine knows it */
 
 typedef int (*stf_compiled)(int64_t *slots); /* 0 if all went well */
@@ -60,7 +45,7 @@ typedef struct stf_chain { /* the tasks of a stream that are not done, the oldes
     struct stf_chain *next;       /* of those that have got so far */
     int64_t is_listed;
     void *stream;
-    int64_t padding[POOL_LINE / 8 + 1]; /* chains lie apart: threads write them, and who puts tasks reads them */
+    int64_t padding[STF_LINE / 8 + 1]; /* chains lie apart: threads write them, and who puts tasks reads them */
 } stf_chain;
 
 typedef struct stf_task {
@@ -82,6 +67,16 @@ typedef struct stf_task {
     int64_t has_failed;
 } stf_task;
 
+/* What several threads do together. Each comes by itself, and goes when it finds nothing to do, when it is called, or
+   when it has waited for a while and there is other work. */
+typedef struct stf_job {
+    void (*help)(void *what, const int64_t *called, int (*has_work)(void *), void *pool);
+    void *what;
+    int64_t wanted; /* threads that are to come, with the lock; while there are any, it is among `jobs` */
+    int64_t inside; /* threads that have come, with the lock */
+    struct stf_job *next;
+} stf_job;
+
 typedef struct stf_sleeper { /* a thread that runs tasks, and is called by others */
     stf_lock lock;
     int64_t is_called;  /* by who has the GIL */
@@ -97,13 +92,14 @@ typedef struct {
     stf_task **given, **done; /* rings with `POOL_ROOM` places */
     int64_t told;             /* Python has taken so many from `done` */
     int64_t unseen_ns;        /* about how long those take that were put since it looked whether threads take them */
-    int64_t padding[POOL_LINE / 8];
+    int64_t padding[STF_LINE / 8];
     int64_t put; /* so many were put */
-    int64_t more_padding[POOL_LINE / 8];
+    int64_t more_padding[STF_LINE / 8];
     stf_lock lock; /* of all that follows */
     stf_task *ready, *last_ready;
     stf_chain *reached; /* which have got to what somebody waits for */
     stf_sleeper *sleepers;
+    stf_job *jobs;
     int64_t taken;       /* from `given` */
     int64_t has_reached; /* `reached` is not empty, and no thread is on its way to Python */
     int64_t count;       /* of tasks that were taken and are not done */
@@ -111,32 +107,22 @@ typedef struct {
     int64_t asks;        /* Python looks at each task before it begins, until all are done */
     int64_t waiting;     /* threads that wait for a number, and leave their cores to others */
     int64_t napping;     /* a thread naps */
-    int64_t padding_too[POOL_LINE / 8];
+    int64_t padding_too[STF_LINE / 8];
     int64_t awake; /* threads that run tasks, or look soon for some */
     int64_t ended; /* so many are, or were, in `done` */
-    int64_t last_padding[POOL_LINE / 8];
+    int64_t last_padding[STF_LINE / 8];
 } stf_pool;
 
 /* Return room for what begins a line of the cache; NULL if there is no memory. `*whole` is to be freed. */
 static void *stf_line(size_t size, void **whole) {
-    *whole = calloc(1, size + POOL_LINE);
-    return *whole == NULL ? NULL : (void *)(((uintptr_t)*whole + POOL_LINE - 1) & ~(uintptr_t)(POOL_LINE - 1));
-}
-
-static int64_t stf_clock(void) {
-    struct timespec now;
-#ifdef CLOCK_MONOTONIC
-    clock_gettime(CLOCK_MONOTONIC, &now);
-#else
-    timespec_get(&now, TIME_UTC);
-#endif
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    *whole = calloc(1, size + STF_LINE);
+    return *whole == NULL ? NULL : (void *)(((uintptr_t)*whole + STF_LINE - 1) & ~(uintptr_t)(STF_LINE - 1));
 }
 
 /* -- threads that sleep, with the lock of the pool ---------------------------------------------------------------- */
 
 static void stf_post(stf_sleeper *sleeper) {
-    if (!POOL_SWAP(&sleeper->is_posted, 1)) POOL_RELEASE(sleeper->lock);
+    if (!STF_SWAP(&sleeper->is_posted, 1)) POOL_RELEASE(sleeper->lock);
 }
 
 /* Let a thread that sleeps come; return whether there was one. */
@@ -145,7 +131,7 @@ static int stf_call_one(stf_pool *pool) {
     if (sleeper == NULL) return 0;
     pool->sleepers = sleeper->next;
     sleeper->is_asleep = 0;
-    if (!sleeper->naps) POOL_STORE(&pool->awake, pool->awake + 1);
+    if (!sleeper->naps) STF_STORE_LATE(&pool->awake, pool->awake + 1);
     stf_post(sleeper);
     return 1;
 }
@@ -182,11 +168,11 @@ static int stf_put(stf_pool *pool, stf_chain *chain, int64_t number, stf_task *t
     task->number = number;
     pool->given[pool->put & (POOL_ROOM - 1)] = task;
     pool->unseen_ns += task->cost_ns;
-    POOL_SWAP(&pool->put, pool->put + 1); /* who goes to sleep looks for tasks once more after it has said so */
-    if (POOL_LOAD(&pool->awake)) {
+    STF_SWAP(&pool->put, pool->put + 1); /* who goes to sleep looks for tasks once more after it has said so */
+    if (STF_LOAD(&pool->awake)) {
         if (pool->unseen_ns < POOL_CALL_NS) return 1;
         pool->unseen_ns = 0;
-        if (pool->put - POOL_LOAD(&pool->taken) <= 1) return 1;
+        if (pool->put - STF_LOAD(&pool->taken) <= 1) return 1;
     }
     POOL_ACQUIRE(pool->lock);
     int comes = stf_call_one(pool) || pool->awake > 0;
@@ -196,14 +182,14 @@ static int stf_put(stf_pool *pool, stf_chain *chain, int64_t number, stf_task *t
 
 /* Return a task that is done and that Python was not told of; NULL if there is none. */
 static stf_task *stf_next_done(stf_pool *pool) {
-    if (pool->told == POOL_LOAD(&pool->ended)) return NULL;
+    if (pool->told == STF_LOAD(&pool->ended)) return NULL;
     return pool->done[pool->told++ & (POOL_ROOM - 1)];
 }
 
 /* Return whether a stream has got to a number; if not, Python is told when it does, if that is with a task. */
 static int stf_want(stf_pool *pool, stf_chain *chain, int64_t number) {
     POOL_ACQUIRE(pool->lock);
-    int is_there = POOL_LOAD(&chain->reached) >= number;
+    int is_there = STF_LOAD(&chain->reached) >= number;
     if (!is_there && (chain->wanted == 0 || number < chain->wanted)) chain->wanted = number;
     POOL_RELEASE(pool->lock);
     return is_there;
@@ -221,7 +207,7 @@ static void *stf_next_reached(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
     stf_chain *chain = pool->reached;
     if (chain != NULL) {
-        POOL_STORE(&pool->reached, chain->next);
+        STF_STORE_LATE(&pool->reached, chain->next);
         chain->is_listed = 0;
     }
     pool->has_reached = 0;
@@ -248,13 +234,13 @@ static void stf_make_ready(stf_pool *pool, stf_task *task) {
     task->next_ready = NULL;
     pool->ready_ns += task->cost_ns;
     if (pool->ready == NULL)
-        POOL_STORE(&pool->ready, task);
+        STF_STORE_LATE(&pool->ready, task);
     else
         pool->last_ready->next_ready = task;
     pool->last_ready = task;
 }
 
-static int stf_has_more(stf_pool *pool) { return pool->taken != POOL_LOAD(&pool->put); }
+static int stf_has_more(stf_pool *pool) { return pool->taken != STF_LOAD(&pool->put); }
 
 /* Take what was put since: each comes after the one before in its chain, and after what it waits for. */
 static void stf_take_given(stf_pool *pool) {
@@ -262,9 +248,9 @@ static void stf_take_given(stf_pool *pool) {
         stf_task *task = pool->given[pool->taken & (POOL_ROOM - 1)];
         stf_chain *chain = task->chain;
         stf_wait *wait = (stf_wait *)(task + 1);
-        POOL_STORE(&pool->taken, pool->taken + 1);
+        STF_STORE_LATE(&pool->taken, pool->taken + 1);
         for (stf_wait *end = wait + task->waits; wait < end; wait++) {
-            stf_task *before = POOL_LOAD(&wait->chain->reached) >= wait->number ? NULL : stf_task_of(wait->chain, wait->number);
+            stf_task *before = STF_LOAD(&wait->chain->reached) >= wait->number ? NULL : stf_task_of(wait->chain, wait->number);
             if (before != NULL) stf_let_follow(task, before, &wait->edge);
         }
         task->before = chain->last;
@@ -283,7 +269,7 @@ static void stf_take_given(stf_pool *pool) {
 static stf_task *stf_take(stf_pool *pool) {
     stf_task *task = pool->ready;
     if (task != NULL) {
-        POOL_STORE(&pool->ready, task->next_ready);
+        STF_STORE_LATE(&pool->ready, task->next_ready);
         pool->ready_ns -= task->cost_ns;
     }
     return task;
@@ -299,24 +285,24 @@ static void stf_finish(stf_pool *pool, stf_task *task) {
         task->next->before = NULL;
     for (stf_edge *edge = task->after; edge != NULL; edge = edge->next)
         if (--edge->task->left == 0) stf_make_ready(pool, edge->task);
-    if (--pool->count == 0) POOL_STORE(&pool->asks, 0);
+    if (--pool->count == 0) STF_STORE_LATE(&pool->asks, 0);
     int64_t number = task->number;
     pool->done[pool->ended & (POOL_ROOM - 1)] = task; /* from here on it belongs to Python */
-    POOL_STORE(&pool->ended, pool->ended + 1);
+    STF_STORE_LATE(&pool->ended, pool->ended + 1);
     if (chain->wanted && chain->wanted <= number && !chain->is_listed) {
         chain->is_listed = 1;
         chain->next = pool->reached;
-        POOL_STORE(&pool->reached, chain);
+        STF_STORE_LATE(&pool->reached, chain);
         pool->has_reached = 1;
     }
-    POOL_STORE(&chain->reached, number); /* who sees that is told of the task first; the chain may go then */
+    STF_STORE_LATE(&chain->reached, number); /* who sees that is told of the task first; the chain may go then */
 }
 
 /* Let Python look at each task that has not begun, before it does. */
 static void stf_ask(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
     stf_take_given(pool);
-    POOL_STORE(&pool->asks, (int64_t)(pool->count > 0));
+    STF_STORE_LATE(&pool->asks, (int64_t)(pool->count > 0));
     POOL_RELEASE(pool->lock);
 }
 
@@ -350,10 +336,74 @@ static void stf_change_waiting(stf_pool *pool, int change) {
 
 /* -- looks without the lock, which may be late -------------------------------------------------------------------- */
 
-static int stf_asks(stf_pool *pool) { return POOL_LOAD(&pool->asks) != 0; }
-static int stf_has_ready(stf_pool *pool) { return POOL_LOAD(&pool->ready) != 0 || POOL_LOAD(&pool->taken) != pool->put; }
-static int stf_has_reached(stf_pool *pool) { return POOL_LOAD(&pool->reached) != 0; }
-static int64_t stf_number_of(stf_chain *chain) { return POOL_LOAD(&chain->reached); }
+static int stf_asks(stf_pool *pool) { return STF_LOAD(&pool->asks) != 0; }
+static int stf_has_ready(void *what) {
+    stf_pool *pool = (stf_pool *)what;
+    return STF_LOAD(&pool->ready) != 0 || STF_LOAD(&pool->taken) != STF_LOAD(&pool->put);
+}
+static int stf_has_reached(stf_pool *pool) { return STF_LOAD(&pool->reached) != 0; }
+static int64_t stf_number_of(stf_chain *chain) { return STF_LOAD(&chain->reached); }
+
+/* -- what several threads do together ------------------------------------------------------------------------------- */
+
+enum { POOL_CALLS = 2 }; /* threads that each one calls which comes: so all come in the time of a few */
+
+static void stf_call_for_jobs(stf_pool *pool) {
+    for (int i = 0; i < POOL_CALLS && pool->jobs != NULL; i++) stf_call_one(pool);
+}
+
+/* Let so many threads help with a job, with those that have not come yet. */
+static void stf_share(stf_pool *pool, stf_job *job, int64_t wanted) {
+    POOL_ACQUIRE(pool->lock);
+    if (wanted > 0 && job->wanted == 0) {
+        job->next = pool->jobs;
+        pool->jobs = job;
+    }
+    if (wanted > job->wanted) {
+        job->wanted = wanted;
+        stf_call_for_jobs(pool);
+    }
+    POOL_RELEASE(pool->lock);
+}
+
+/* Take one that is to come out of a job, or all of them. */
+static void stf_take_out(stf_pool *pool, stf_job *job, int64_t count) {
+    stf_job **link = &pool->jobs;
+    if (job->wanted == 0) return;
+    job->wanted -= count;
+    if (job->wanted > 0) return;
+    while (*link != job) link = &(*link)->next;
+    *link = job->next;
+}
+
+/* Let nobody come any more; return whether nobody is there, and the job may go. */
+static int stf_end_job(stf_pool *pool, stf_job *job) {
+    POOL_ACQUIRE(pool->lock);
+    stf_take_out(pool, job, job->wanted);
+    int is_over = job->inside == 0;
+    POOL_RELEASE(pool->lock);
+    return is_over;
+}
+
+/* Help with a job, if there is one, and no task that is ready; return whether there was. The lock is given back
+   meanwhile, and the thread is not `awake`, since it does not look for tasks. */
+static int stf_help_with_job(stf_pool *pool, stf_sleeper *me) {
+    stf_job *job = pool->jobs;
+    if (job == NULL) return 0;
+    STF_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    stf_take_given(pool);
+    if (pool->ready == NULL) {
+        stf_take_out(pool, job, 1);
+        job->inside++;
+        stf_call_for_jobs(pool);
+        POOL_RELEASE(pool->lock);
+        job->help(job->what, &me->is_called, stf_has_ready, pool);
+        POOL_ACQUIRE(pool->lock);
+        job->inside--;
+    }
+    STF_STORE_LATE(&pool->awake, pool->awake + 1);
+    return 1;
+}
 
 /* -- threads, without the GIL ------------------------------------------------------------------------------------- */
 
@@ -365,26 +415,31 @@ static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
     for (;;) {
         stf_take_given(pool);
         stf_task *task = pool->asks ? NULL : stf_take(pool);
-        if (task == NULL) break;
+        if (task == NULL) {
+            if (!stf_help_with_job(pool, me)) break;
+            *has_run = 1;
+            if (pool->has_reached || pool->asks || STF_LOAD(&me->is_called)) break;
+            continue;
+        }
         *has_run = 1;
         *task->fate = POOL_BEGUN;
         stf_call_for_much(pool);
         POOL_RELEASE(pool->lock);
-        int64_t start = task->is_timed ? stf_clock() : 0;
+        int64_t start = task->is_timed ? stf_now() : 0;
         int failed = task->body(task->slots);
-        if (task->is_timed) task->took_ns = stf_clock() - start;
+        if (task->is_timed) task->took_ns = stf_now() - start;
         POOL_ACQUIRE(pool->lock);
         if (failed) { /* Python calls it again for its error, and looks what that means for the others */
-            POOL_STORE(&pool->asks, 1);
+            STF_STORE_LATE(&pool->asks, 1);
             task->has_failed = 1;
             task->next_ready = pool->ready;
             pool->ready_ns += task->cost_ns;
             if (pool->ready == NULL) pool->last_ready = task;
-            POOL_STORE(&pool->ready, task);
+            STF_STORE_LATE(&pool->ready, task);
             break;
         }
         stf_finish(pool, task);
-        if (pool->has_reached || POOL_LOAD(&me->is_called)) break;
+        if (pool->has_reached || STF_LOAD(&me->is_called)) break;
     }
     if (pool->has_reached || (pool->asks && pool->ready != NULL)) {
         needed = 1;
@@ -396,32 +451,33 @@ static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
 
 /* Let a thread be called, by who has the GIL. */
 static void stf_call(stf_sleeper *sleeper) {
-    POOL_STORE(&sleeper->is_called, 1);
+    STF_STORE_LATE(&sleeper->is_called, 1);
     stf_post(sleeper);
 }
 
 /* A thread is awake no longer: it sleeps, or goes to Python. Return whether there is something to do, which it may do. */
 static int stf_leave(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
-    POOL_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    STF_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
     stf_take_given(pool);
-    int has_work = pool->has_reached || (pool->ready != NULL);
+    int has_work = pool->has_reached || pool->ready != NULL || pool->jobs != NULL;
     POOL_RELEASE(pool->lock);
     return has_work;
 }
 
 static void stf_come(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
-    POOL_STORE(&pool->awake, pool->awake + 1);
+    STF_STORE_LATE(&pool->awake, pool->awake + 1);
     POOL_RELEASE(pool->lock);
 }
 
 /* Join those that sleep, or `naps`; return 0 if there is something to do, and -1 if another thread naps. */
 static int stf_lie_down(stf_pool *pool, stf_sleeper *me, int naps) {
     POOL_ACQUIRE(pool->lock);
-    if (!naps) POOL_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    if (!naps) STF_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
     stf_take_given(pool);
-    int lies = pool->has_reached || pool->ready != NULL ? 0 : naps && pool->napping ? -1 : 1;
+    int has_work = pool->has_reached || pool->ready != NULL || pool->jobs != NULL;
+    int lies = has_work ? 0 : naps && pool->napping ? -1 : 1;
     if (lies > 0) {
         me->is_asleep = 1;
         me->naps = naps;
@@ -429,7 +485,7 @@ static int stf_lie_down(stf_pool *pool, stf_sleeper *me, int naps) {
         me->next = pool->sleepers;
         pool->sleepers = me;
     } else if (!naps) {
-        POOL_STORE(&pool->awake, pool->awake + 1);
+        STF_STORE_LATE(&pool->awake, pool->awake + 1);
     }
     POOL_RELEASE(pool->lock);
     return lies;
@@ -442,7 +498,7 @@ static void stf_get_up(stf_pool *pool, stf_sleeper *me) {
         while (*link != me) link = &(*link)->next;
         *link = me->next;
         me->is_asleep = 0;
-        if (!me->naps) POOL_STORE(&pool->awake, pool->awake + 1);
+        if (!me->naps) STF_STORE_LATE(&pool->awake, pool->awake + 1);
     }
     if (me->naps) pool->napping = 0;
     me->naps = 0;
@@ -453,7 +509,7 @@ static void stf_get_up(stf_pool *pool, stf_sleeper *me) {
 static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
     if (pool != NULL && stf_lie_down(pool, me, 0) == 0) return;
     POOL_ACQUIRE(me->lock);
-    POOL_STORE(&me->is_posted, 0);
+    STF_STORE_LATE(&me->is_posted, 0);
     if (pool != NULL) stf_get_up(pool, me);
 }
 
@@ -462,7 +518,7 @@ static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
 static int stf_nap(stf_pool *pool, stf_sleeper *me) {
     int lies = stf_lie_down(pool, me, 1);
     if (lies <= 0) return lies < 0;
-    if (POOL_ACQUIRE_FOR(me->lock, POOL_NAP_US)) POOL_STORE(&me->is_posted, 0);
+    if (POOL_ACQUIRE_FOR(me->lock, POOL_NAP_US)) STF_STORE_LATE(&me->is_posted, 0);
     stf_get_up(pool, me);
     return 0;
 }
@@ -473,7 +529,7 @@ static int stf_rest_in(stf_pool *pool, stf_sleeper *me) {
     if (pool != NULL) stf_come(pool);
     for (;;) {
         int has_run = 0;
-        if (POOL_SWAP(&me->is_called, 0)) break;
+        if (STF_SWAP(&me->is_called, 0)) break;
         if (pool != NULL) {
             is_needed = stf_run(pool, me, &has_run);
             if (is_needed) break;

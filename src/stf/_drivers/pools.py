@@ -57,7 +57,7 @@ class Chain:
 
     def reach(self, number):
         """The stream has got to a number without a task; it has none that is not done."""
-        POOL_STORE(cython.address(self.chain.reached), number)
+        STF_STORE_LATE(cython.address(self.chain.reached), number)
         return 0
 
 
@@ -88,19 +88,21 @@ class Pool:
     # -- tasks -------------------------------------------------------------------------------------------------
 
     def is_used(self):
-        """Return whether there ever was a task; before that, no worker rests here."""
+        """Return whether there ever was a task or a job; before that, no worker rests here."""
+        return self.pool.done != cython.NULL
+
+    def begin(self):
+        """Be used from now on; return False if there is no memory."""
+        size: cython.Py_ssize_t = POOL_ROOM * cython.sizeof(cython.p_void)
+        if self.pool.given == cython.NULL:
+            self.pool.given = cython.cast("stf_task**", malloc(size))
+        if self.pool.given != cython.NULL and self.pool.done == cython.NULL:
+            self.pool.done = cython.cast("stf_task**", malloc(size))
         return self.pool.done != cython.NULL
 
     def has_room(self):
         """Return whether there is room for a task."""
-        if self.pool.done == cython.NULL:
-            size: cython.Py_ssize_t = POOL_ROOM * cython.sizeof(cython.p_void)
-            if self.pool.given == cython.NULL:
-                self.pool.given = cython.cast("stf_task**", malloc(size))
-            self.pool.done = cython.cast("stf_task**", malloc(size))
-            if self.pool.given == cython.NULL or self.pool.done == cython.NULL:
-                return False
-        return stf_has_room(self.pool)
+        return self.begin() and stf_has_room(self.pool)
 
     def task_for(self, call, waits):
         """Return a task that runs a call's code, and may wait for so many numbers; NULL if there is no memory."""
@@ -131,6 +133,17 @@ class Pool:
         """Put a task behind those of a stream, which gets to a number with it; return whether a worker will run it."""
         chain.put = number
         return stf_put(self.pool, chain.chain, number, cython.cast("stf_task*", task))
+
+    # -- jobs ------------------------------------------------------------------------------------------------------
+
+    def share(self, job, wanted):
+        """Let so many workers help with a job."""
+        stf_share(self.pool, job, wanted)
+        return 0
+
+    def end_job(self, job):
+        """Let nobody come any more; return whether nobody is there."""
+        return stf_end_job(self.pool, job)
 
     # -- numbers -----------------------------------------------------------------------------------------------
 

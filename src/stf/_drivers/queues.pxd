@@ -3,7 +3,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t
 from stf._drivers.base cimport Driver
 from stf._drivers.pools cimport Chain, Pool
-from stf._drivers.workers cimport Reserve, Worker
+from stf._drivers.workers cimport Reserve, Worker, Workers
 from stf._support.context_variables cimport has_own_state
 from stf._support.library_threads cimport library_threads
 from stf._support.sync cimport Gate, PyThread_get_thread_ident
@@ -66,7 +66,8 @@ cdef class QueueDriver(Driver):
     cdef Stream first_ready
     cdef Stream last_ready
     cdef int ready
-    cdef Worker idle
+    cdef bint takes  # a worker takes one of those that become ready now: none is called for that
+    cdef Workers idle
     cdef Waiter worklist
     cdef Worker staff  # all workers
     cdef readonly int max_workers
@@ -94,7 +95,7 @@ cdef class QueueDriver(Driver):
     cdef int wake_reached(self) except -1
     cdef int look_again(self, Stream stream) except -1
     cdef bint leave_idle(self, Worker worker) except -1
-    cdef int call_for_tasks(self) except -1
+    cdef bint call_for_tasks(self) except -1
     cdef int see_to_tasks(self) except -1
     cdef bint await_number(self, Stream lane, int64_t sequence, double timeout_s) except -1
     cdef int push(self, Stream stream, Op op) except -1

@@ -18,7 +18,7 @@ import time
 
 import cython
 
-from stf._drivers.workers import kind_of_thread, reserve
+from stf._drivers.workers import Workers, kind_of_thread, reserve
 from stf._support.sync import make_baton
 
 HIGHEST = -5  # priority, as on CUDA devices
@@ -103,6 +103,7 @@ class QueueDriver(Driver):
         self.streams = []
         self.spare = []
         self.max_workers = max(workers, 1)
+        self.idle = Workers()
         self.errors = []
         self.helpers = []
         self.loss_watchers = set()
@@ -214,7 +215,7 @@ class QueueDriver(Driver):
         """Let so many workers more exist."""
         self.gate.enter()
         try:
-            if places > 0 and self.has_work() and self.idle is None and not self.hire():
+            if places > 0 and self.has_work() and self.idle.first is None and not self.hire():
                 raise MemoryError("no thread could be started for work that is waited for")
             self.max_workers += places
         finally:
@@ -341,10 +342,14 @@ class QueueDriver(Driver):
         return self.enqueue(stream, make_op(CALL, body))
 
     def share(self, job, count):
-        while len(self.helpers) < count:
-            self.helpers.append(self.stream_create(-1))
-        for stream in self.helpers[:count]:
-            self.call(stream, job)
+        for at in range(self.max_workers):
+            if count <= 0:
+                return 0
+            if at == len(self.helpers):
+                self.helpers.append(self.stream_create(-1))
+            if self.is_idle(self.streams[self.helpers[at]]):
+                self.call(self.helpers[at], job)
+                count -= 1
         return 0
 
     def watch_loss(self, watcher):
@@ -536,10 +541,11 @@ class QueueDriver(Driver):
             self.last_ready.next_ready = stream
             self.last_ready = stream
         self.ready += 1
-        worker = self.idle
+        if self.takes:
+            self.takes = False
+            return 0
+        worker = self.idle.pop()
         if worker is not None:
-            self.idle = worker.next_idle
-            worker.next_idle = None
             worker.sleeper.call()
         elif self.workers < self.max_workers:
             self.hire()
@@ -581,7 +587,7 @@ class QueueDriver(Driver):
     def take_from_reserve(self):
         """Return a worker as a new one would be, or None."""
         pool = cython.cast(Reserve, reserve)
-        if pool.first is None:
+        if pool.workers.first is None:
             return None
         worker = pool.take(self.library_threads, kind_of_thread())
         if worker is not None and kind_of_thread(worker.native) != worker.kind:  # a body has changed that
@@ -590,21 +596,14 @@ class QueueDriver(Driver):
         return worker
 
     def call_for_tasks(self):
-        """Let a worker come for compiled tasks, beside those that are called for these anyway."""
-        before: Worker = None
-        worker = self.idle
+        """Let a worker come for what the pool has, beside those that it calls itself; return whether one does."""
+        worker = self.idle.first
         while worker is not None and worker.in_pool:
-            before, worker = worker, worker.next_idle
-        if worker is not None:
-            if before is None:
-                self.idle = worker.next_idle
-            else:
-                before.next_idle = worker.next_idle
-            worker.next_idle = None
+            worker = worker.next_idle
+        if self.idle.remove(worker):
             worker.sleeper.call()
-        elif self.workers < self.max_workers:
-            self.hire()
-        return 0
+            return True
+        return self.workers < self.max_workers and self.hire()
 
     def see_to_tasks(self):
         """A thread begins to wait: see to it that compiled tasks that are ready are run."""
@@ -621,7 +620,7 @@ class QueueDriver(Driver):
         """Start the worker that could not be started when there was work for it."""
         self.gate.enter()
         try:
-            can_help = self.has_work() and self.idle is None and self.workers < self.max_workers
+            can_help = self.has_work() and self.idle.first is None and self.workers < self.max_workers
             if can_help and not self.hire() and self.workers == 0:
                 raise MemoryError("no thread could be started for work that is waited for")
         finally:
@@ -672,6 +671,7 @@ class QueueDriver(Driver):
             worker.is_new = not has_own_state()
             self.gate.enter()
             try:
+                self.takes = True
                 if stream is not None:
                     op = stream.head
                     stream.head = op.next
@@ -681,6 +681,7 @@ class QueueDriver(Driver):
                 if self.pool is not None:
                     self.pool.collect()
                     self.wake_reached()
+                self.takes = False
                 stream = self.take()
                 if stream is not None and self.pool is not None and self.pool.has_ready():
                     self.call_for_tasks()  # in place of this one
@@ -693,8 +694,7 @@ class QueueDriver(Driver):
                     if goes:
                         goes = self.dismiss(worker)
                     else:
-                        worker.next_idle = self.idle
-                        self.idle = worker
+                        self.idle.push(worker)
                         self.comes = False
             finally:
                 self.gate.leave()
@@ -712,20 +712,9 @@ class QueueDriver(Driver):
 
     def leave_idle(self, worker):
         """Take a worker out of those that are idle; False if somebody has called it."""
-        before: Worker = None
         self.gate.enter()
         try:
-            other = self.idle
-            while other is not None and other is not worker:
-                before, other = other, other.next_idle
-            if other is None:
-                return False
-            if before is None:
-                self.idle = worker.next_idle
-            else:
-                before.next_idle = worker.next_idle
-            worker.next_idle = None
-            return True
+            return self.idle.remove(worker)
         finally:
             self.gate.leave()
 
@@ -785,14 +774,11 @@ class QueueDriver(Driver):
         self.gate.enter()
         try:
             self.closing = True
-            worker = self.idle
-            self.idle = None
+            worker = self.idle.pop()
             while worker is not None:
-                following = worker.next_idle
-                worker.next_idle = None
                 if self.dismiss(worker) or (self.pool is not None and self.pool.is_used()):
                     worker.sleeper.call()
-                worker = following
+                worker = self.idle.pop()
         finally:
             self.gate.leave()
         return 0

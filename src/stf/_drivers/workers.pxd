@@ -15,9 +15,15 @@ cdef class Worker:
     cdef Worker next_worker
     cdef Worker next_idle
 
+cdef class Workers:
+    cdef Worker first
+    cdef int push(self, Worker worker) except -1
+    cdef Worker pop(self)
+    cdef bint remove(self, Worker worker) except -1
+
 cdef class Reserve:
     cdef Gate gate
-    cdef Worker first
+    cdef Workers workers
     cdef readonly int count
     cdef int most
     cdef Worker take(self, int limit, object kind)

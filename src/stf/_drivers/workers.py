@@ -19,6 +19,40 @@ class Worker:
         self.kind = kind_of_thread()
 
 
+@cython.cclass
+class Workers:
+    """Workers that rest, the last one first: a chain through themselves, so that nothing is allocated."""
+
+    def push(self, worker):
+        """Put a worker first."""
+        worker.next_idle = self.first
+        self.first = worker
+        return 0
+
+    def pop(self):
+        """Take the first one out; return it, or None."""
+        worker = self.first
+        if worker is not None:
+            self.first = worker.next_idle
+            worker.next_idle = None
+        return worker
+
+    def remove(self, worker):
+        """Take a worker out; return False if it is not there, or None."""
+        before: Worker = None
+        other = self.first
+        while other is not None and other is not worker:
+            before, other = other, other.next_idle
+        if other is None:
+            return False
+        if before is None:
+            self.first = worker.next_idle
+        else:
+            before.next_idle = worker.next_idle
+        worker.next_idle = None
+        return True
+
+
 def kind_of_thread(thread=0):
     """Return what a thread has from the one that starts it: the size of its stack, and the cores of that one."""
     stack = _thread.stack_size()  # which sets it, too: to the system's
@@ -37,10 +71,11 @@ class Reserve:
     def __init__(self, most):
         self.gate = Gate()
         self.most = most
+        self.clear()
 
     def clear(self):
         """Know none."""
-        self.first = None
+        self.workers = Workers()
         self.count = 0
 
     def forked(self):
@@ -50,18 +85,12 @@ class Reserve:
 
     def take(self, limit, kind):
         """Return a worker of a kind, or None; libraries have `limit` threads on it, or as many as they like."""
-        before: Worker = None
         self.gate.enter()
         try:
-            worker = self.first
+            worker = self.workers.first
             while worker is not None and ((worker.limit != limit and worker.limit) or worker.kind != kind):
-                before, worker = worker, worker.next_idle
-            if worker is not None:
-                if before is None:
-                    self.first = worker.next_idle
-                else:
-                    before.next_idle = worker.next_idle
-                worker.next_idle = None
+                worker = worker.next_idle
+            if self.workers.remove(worker):
                 worker.is_kept = False
                 self.count -= 1
             return worker
@@ -74,9 +103,8 @@ class Reserve:
         try:
             if not worker.is_new or self.count >= self.most:
                 return False
-            worker.next_idle = self.first
             worker.is_kept = True
-            self.first = worker
+            self.workers.push(worker)
             self.count += 1
             return True
         finally:
@@ -87,15 +115,15 @@ class Reserve:
         while self.count:
             self.gate.enter()
             try:
-                worker = self.first
+                gone: Workers = self.workers
                 self.clear()
             finally:
                 self.gate.leave()
+            worker = gone.pop()
             while worker is not None:
-                following = worker.next_idle
                 worker.is_kept = False
                 worker.sleeper.call()
-                worker = following
+                worker = gone.pop()
 
 
 reserve = Reserve(os.cpu_count() or 1)

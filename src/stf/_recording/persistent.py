@@ -199,7 +199,6 @@ class Plan:
         self.loop = role.make(given, steps.table, (kept, steps))
         self.to_measure = MEASURED  # launches
         self.version = 0  # how often steps were planned again before
-        self.helper = Helper(self.loop)
         self.last: Any = None  # what its table was written for last
         self.is_moved = False
         of_tasks = [part for part in steps.parts if part.body is not None]
@@ -436,7 +435,7 @@ class Run:
                 return True
             wanted = min(limit - self.rounds, ROUNDS)
             plan.loop.open()
-            plan.helper.ask(self.port, plan.count - 1)
+            self.port.share(plan.loop, plan.count - 1)
             start = time.perf_counter_ns()
             failed = plan.loop.lead(wanted, flag)
             took_ns += time.perf_counter_ns() - start
@@ -451,25 +450,6 @@ class Run:
         self.loops.give(plan, self.thing, self.port)
         part = plan.steps.parts[plan.steps.owners[plan.order[failed]]]
         return part.body, self.values if part.binding is None else part.binding(self.values)
-
-
-class Helper:
-    """What an idle worker calls to help with a loop, whichever launch of it runs then."""
-
-    def __init__(self, loop: Any) -> None:
-        self.loop = loop
-        self.asked: list[None] = []  # one for each worker that has not come
-
-    def __call__(self) -> None:
-        self.asked.pop()
-        self.loop.help()
-
-    def ask(self, port: Any, wanted: int) -> None:
-        """Let so many idle workers help, with those that help now; who was asked before, and has not come, will."""
-        missing = wanted - len(self.asked) - self.loop.helpers()
-        if missing > 0:
-            self.asked += [None] * missing
-            port.share(self, missing)
 
 
 def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = (0, 1, 0)) -> Run | None:
