@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf._drivers import loops
 from stf._drivers.loops import Loops
 from stf._port.native import CALL, FILL
 from stf._recording import persistent, schedules
@@ -22,6 +24,9 @@ from stf.data.native_steps import native_fill
 
 pytest.importorskip("numba")
 
+needs_compiled = pytest.mark.skipif(
+    not loops.__file__.endswith((".so", ".pyd")), reason="one thread runs loops in the uncompiled form"
+)
 WORKERS = 3
 MANY = 5_000_000  # iterations that take seconds
 
@@ -139,6 +144,7 @@ def test_parameters_of_each_launch(ctx: Any, backend: str) -> None:
 def test_a_parameter_is_written_once_for_all_steps(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who runs a step gives it its numbers: one thread that did it for all would keep the others waiting."""
     written: list[Any] = []
+    make, words = persistent.Plan.__init__, persistent.Plan.words
 
     class Watched:
         def __init__(self, loop: Any) -> None:
@@ -151,17 +157,16 @@ def test_a_parameter_is_written_once_for_all_steps(ctx: Any, monkeypatch: pytest
             written.append(given)
             return self.loop.put(*given)
 
-        def set_words(self, words: list[int]) -> int:
-            written.append(words)
-            return self.loop.set_words(words)
-
-    make = persistent.Plan.__init__
-
     def watch(plan: Any, *given: Any) -> None:
         make(plan, *given)
         plan.loop = Watched(plan.loop)
 
+    def note(plan: Any, values: Any) -> list[int]:
+        written.append(words(plan, values))
+        return written[-1]
+
     monkeypatch.setattr(persistent.Plan, "__init__", watch)
+    monkeypatch.setattr(persistent.Plan, "words", note)
     columns = [ctx.logical_data(np.zeros(1, np.int64)) for _ in range(4)]
     g = ctx.task_graph(backend="persistent")
     n = g.param("n", 0)
@@ -867,38 +872,187 @@ def test_a_plan_is_kept_where_all_steps_take_longer() -> None:
     assert not plan.suits_times(sum(steps.costs))
 
 
-def test_who_helps_already_is_not_asked_again() -> None:
-    """A helper waits a moment for the next launch: to be woken up takes as long as some hundred tasks."""
-    asked: list[int] = []
+def columns_of(ctx: Any, arrays: list[np.ndarray], steps: int) -> Any:
+    """Return a graph of columns beside each other: each step counts in one, and takes as long as `n` says."""
+    columns = [ctx.logical_data(array) for array in arrays]
+    g = ctx.task_graph(backend="persistent")
+    n = g.param("n", 1)
+    with g:
+        for _ in range(steps):
+            for x in columns:
 
-    class Port:
-        def share(self, job: Any, count: int) -> None:
-            asked.append(count)
+                @ctx.parallel_for((1,), x.rw(), args=(n,))
+                def work(_, x, n):
+                    for k in range(n):
+                        x[1] = x[1] * 0.5 + k % 3
+                    x[0] += 1.0
 
-    class Loop:
-        def helpers(self) -> int:
-            return 2
-
-        def help(self) -> None: ...
-
-    helper = persistent.Helper(Loop())
-    helper.ask(Port(), 2)
-    assert asked == []
-    helper.ask(Port(), 5)
-    helper.ask(Port(), 5)
-    assert asked == [3]
-    helper()
-    helper.ask(Port(), 5)
-    assert asked == [3, 1]
+    return g
 
 
-def test_a_helper_goes_when_nothing_is_launched() -> None:
-    loop = Loops().make([[(None, 0, (), -1, ())]], [0], None)
-    for _ in range(3):
-        loop.help()
+def pair() -> list[np.ndarray]:
+    return [np.zeros(2), np.zeros(2)]
+
+
+@needs_compiled
+def test_helpers_stay_for_the_next_launch() -> None:
+    """To come takes as long as some hundred tasks, so who helps waits a moment for the next launch."""
+    with stf.context(devices="cpu", workers=WORKERS) as ctx:
+        g = columns_of(ctx, [np.zeros(2) for _ in range(WORKERS)], 40)
+        for _ in range(20):
+            g.launch(n=2000)
+        ctx.synchronize()
+        loop = g._recording.loops.first.loop
+        found = 0
+        for _ in range(200):
+            g.launch(n=2000)
+            g.launch(n=2000)
+            found = max(found, loop.helpers())
+        ctx.synchronize()
+        assert 1 <= found <= WORKERS - 1
+        end = time.monotonic() + 20
+        while loop.helpers() and time.monotonic() < end:
+            time.sleep(0.001)
         assert loop.helpers() == 0
-    loop.open()
-    assert loop.lead() == -1
+
+
+@needs_compiled
+def test_a_helper_goes_for_a_task_of_python() -> None:
+    """It leaves after the step that it is in; the leader does the rest."""
+    with stf.context(devices="cpu", workers=2) as ctx:
+        arrays, other = pair(), ctx.logical_data(np.zeros(1))
+        g = columns_of(ctx, arrays, 200)
+        for _ in range(3):
+            g.launch(n=200_000)
+        ctx.synchronize()
+        before = []
+        for turn in range(3, 6):
+            g.launch(n=200_000)
+            end = time.monotonic() + 20
+            while arrays[0][0] == 200 * turn and time.monotonic() < end:
+                pass
+
+            @ctx.task(other.rw())
+            def task(x):
+                x += 1
+
+            other.numpy()
+            before.append(arrays[0][0] + arrays[1][0] < 400 * (turn + 1))
+            ctx.synchronize()
+        assert any(before)
+        assert [array[0] for array in arrays] == [1200, 1200]
+
+
+@needs_compiled
+@pytest.mark.parametrize("workers", [1, 2])
+def test_short_launches_run_while_the_program_keeps_the_gil(workers: int) -> None:
+    """In one of some turns: after a launch that takes longer than known, Python looks."""
+    arrays = pair()
+    with stf.context(devices="cpu", workers=workers) as ctx:
+        g = columns_of(ctx, arrays, 4)
+        launches, runs_alone = 0, False
+        while launches < 1000 and not runs_alone:
+            for _ in range(3):
+                for _ in range(20):
+                    g.launch(n=3)
+                ctx.synchronize()
+                time.sleep(0.1)  # until no worker is on its way to Python
+            launches += 100
+            switch = sys.getswitchinterval()
+            sys.setswitchinterval(100.0)
+            try:
+                for _ in range(40):
+                    g.launch(n=3)
+                end = time.monotonic() + 2
+                while arrays[0][0] < 4 * launches and time.monotonic() < end:
+                    pass
+                runs_alone = [array[0] for array in arrays] == [4 * launches] * 2
+            finally:
+                sys.setswitchinterval(switch)
+            ctx.synchronize()
+        assert runs_alone
+
+
+def test_launches_whose_times_change_and_other_data() -> None:
+    """Short launches, long ones, and some with other data share a loop, have one for themselves, or are measured."""
+    draw = random.Random(5)
+    arrays, others = pair(), pair()
+    with stf.context(devices="cpu", workers=2) as ctx:
+        x, y = (ctx.logical_data(array) for array in arrays)
+        data = [ctx.logical_data(array) for array in others]
+        g = ctx.task_graph(backend="persistent")
+        n = g.param("n", 1)
+        with g:
+            for _ in range(4):
+
+                @ctx.parallel_for((1,), x.rw(), y.rw(), args=(n,))
+                def work(_, x, y, n):
+                    for k in range(n):
+                        y[1] = y[1] * 0.5 + k % 3
+                    x[0] += 1.0
+                    y[0] += x[0]
+
+        found = {False: np.zeros(2), True: np.zeros(2)}
+        for _ in range(12):
+            for _ in range(draw.choice((1, 40))):
+                has_others = draw.random() < 0.1
+                count = draw.choice((1, 3, 1000, 50_000))
+                g.launch(*([{x: data[0], y: data[1]}] if has_others else []), n=count)
+                for _ in range(4):
+                    found[has_others][0] += 1
+                    found[has_others][1] += found[has_others][0]
+            if draw.random() < 0.7:
+                ctx.synchronize()
+        ctx.synchronize()
+    assert [array[0] for array in arrays] == found[False].tolist()
+    assert [array[0] for array in others] == found[True].tolist()
+
+
+@needs_compiled
+def test_a_short_launch_that_fails() -> None:
+    """Code that fails is called once more for its error; what comes after it is skipped, and all goes on then."""
+    arrays = pair()
+    with stf.context(devices="cpu", workers=2) as ctx:
+        x, y = (ctx.logical_data(array) for array in arrays)
+        g = ctx.task_graph(backend="persistent")
+        d = g.param("d", 1)
+        with g:
+
+            @ctx.parallel_for((1,), x.rw(), args=(d,))
+            def divide(_, x, d):
+                if d == 0:
+                    raise ValueError("by zero")
+                x[0] += 1 // d
+
+            @ctx.parallel_for((1,), x.read(), y.rw())
+            def add(_, x, y):
+                y[0] += x[0]
+
+        for turn in range(4):
+            for _ in range(20):
+                g.launch(d=1)
+            ctx.synchronize()
+            for k in range(10):
+                g.launch(d=int(k != 5))
+            with pytest.raises(stf.TaskFailedError, match="by zero"):
+                ctx.synchronize()
+            for data in (x, y):
+                with ctx.task(data.write()) as t:
+                    t.numpy()[0][...] = float(turn)
+            ctx.synchronize()
+            assert [array[0] for array in arrays] == [turn, turn]
+
+
+def test_a_graph_is_closed_while_helpers_wait_for_a_launch() -> None:
+    with stf.context(devices="cpu", workers=2) as ctx:
+        for _ in range(30):
+            arrays = pair()
+            g = columns_of(ctx, arrays, 20)
+            for _ in range(6):
+                g.launch(n=500)
+            ctx.synchronize()
+            g.close()
+            assert [array[0] for array in arrays] == [120, 120]
 
 
 def test_parameters_of_all_kinds(ctx: Any) -> None:

@@ -94,7 +94,7 @@ static int make(int64_t needs[STEPS][NEEDS], int64_t counts[STEPS]) {
     queues[used].first = position;
     queues[used].last = position + 1;
     queues[used].state = LOOP_OVER;
-    loop = (stf_loop){.steps = steps, .waits = waits, .numbers = numbers, .words = &word, .done = done,
+    loop = (stf_loop){.steps = steps, .waits = waits, .numbers = numbers, .words = &word, .word_count = 1, .done = done,
                       .queues = queues, .count = used + 1, .inside = loop.inside, .present = loop.present, .launches = loop.launches};
     return count;
 }
@@ -113,11 +113,10 @@ int main(int argc, char **argv) {
         for (int turn = 0; turn < 6; turn++) {
             int64_t rounds = 1 + (int64_t)draw(5);
             rounds_left = rounds;
-            word = 1 + turn;
-            int64_t now = stf_open(&loop);
-            STF_STORE(&launch, now);
+            int64_t given = word = 1 + turn;
+            STF_STORE(&launch, loop.launches + 1);
             STF_STORE(&is_called, (int64_t)(draw(4) == 0));
-            if (stf_lead(&loop, 1000, &flag) != 0 || loop.rounds != rounds) {
+            if (stf_lead(&loop, &given, 1000, &flag) != 0 || loop.rounds != rounds) {
                 printf("program %d ran %d rounds in place of %d\n", program, (int)loop.rounds, (int)rounds);
                 return 1;
             }

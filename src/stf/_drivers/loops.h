@@ -47,12 +47,18 @@ typedef struct {
     int64_t open;   /* the number of the launch that takes helpers; 0: none */
     int64_t launches;
     int64_t rounds;     /* that were run */
+    int64_t word_count;
+    int64_t wanted;     /* threads that are to help */
+    void (*share)(void *pool, void *job, int64_t count); /* lets so many more come; or NULL */
+    void *pool, *job;
     int64_t *times;     /* of each step, the least in ns, where they are measured; or NULL */
     int64_t padding[8]; /* what is above is read for each step, and what is below written by who finds nothing to do */
     int64_t left;       /* queues that are not over */
     int64_t inside;     /* helpers that may look at it */
     int64_t present;    /* helpers that take part in the launch that is opened next */
     int64_t arrived;    /* helpers of this launch, so that each begins at another queue */
+    int64_t is_led;     /* by a thread: one launch at a time */
+    int64_t is_off;     /* a call that launched took other times than known */
     int64_t more_padding[8];
 } stf_loop;
 
@@ -138,21 +144,20 @@ static void stf_begin_round(stf_loop *loop) {
     loop->rounds++;
 }
 
-/* Begin a launch, and let helpers in; return its number. */
-static int64_t stf_open(stf_loop *loop) {
+/* Launch it with words of the launch, and lead: run up to `rounds` rounds, or as long as the byte `flag` is true after
+   one, if it is given; return 1 + the step that failed, or 0. When it returns, nobody is inside any more. */
+static int64_t stf_lead(stf_loop *loop, const int64_t *words, int64_t rounds, const uint8_t *flag) {
+    static const int64_t never = 0;
+    int64_t start = 0, idle = 0, missing;
+    while (!stf_swap_if(&loop->is_led, 0, 1)) stf_rest(&idle);
+    memcpy(loop->words, words, (size_t)loop->word_count * sizeof *words);
     loop->launches++;
-    loop->rounds = 0;
+    loop->rounds = idle = 0;
     STF_STORE(&loop->failed, 0);
     STF_STORE(&loop->arrived, 0);
     STF_STORE(&loop->open, loop->launches);
-    return loop->launches;
-}
-
-/* Run up to `rounds` rounds, or as long as the byte `flag` is true after one, if it is given; return 1 + the step that
-   failed, or 0. When it returns, nobody is inside any more. */
-static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
-    static const int64_t never = 0;
-    int64_t start = 0, idle = 0;
+    missing = loop->wanted - STF_LOAD(&loop->present);
+    if (loop->share != NULL && missing > 0) loop->share(loop->pool, loop->job, missing);
     while (loop->rounds < rounds) {
         stf_begin_round(loop);
         while (STF_LOAD(&loop->left) != 0) {
@@ -166,7 +171,27 @@ static int64_t stf_lead(stf_loop *loop, int64_t rounds, const uint8_t *flag) {
     }
     STF_STORE(&loop->open, 0);
     for (idle = 0; STF_LOAD(&loop->inside) != 0;) stf_rest(&idle);
-    return STF_LOAD(&loop->failed);
+    int64_t failed = STF_LOAD(&loop->failed);
+    STF_STORE(&loop->is_led, 0);
+    return failed;
+}
+
+/* The slots of a call that launches: where to say which step failed, the loop, how long a round takes that is as known,
+   and the words of the launch. */
+enum { LOOP_RESULT = 1, LOOP_ITSELF, LOOP_LEAST_NS, LOOP_MOST_NS, LOOP_FIRST_WORD };
+enum { LOOP_NOT_RUN = -2 };
+
+/* Lead one round, as a compiled call. After one that takes other times than known it fails at once: who plans must look
+   whether another plan would be better. */
+static int stf_launch(int64_t *slots) {
+    stf_loop *loop = (stf_loop *)(uintptr_t)slots[LOOP_ITSELF];
+    int64_t *result = (int64_t *)(uintptr_t)slots[LOOP_RESULT], start = stf_now(), took;
+    *result = LOOP_NOT_RUN;
+    if (STF_LOAD(&loop->is_off)) return 1;
+    *result = stf_lead(loop, slots + LOOP_FIRST_WORD, 1, NULL) - 1;
+    took = stf_now() - start;
+    if (took < slots[LOOP_LEAST_NS] || took > slots[LOOP_MOST_NS]) STF_STORE(&loop->is_off, 1);
+    return *result >= 0;
 }
 
 /* Help with launches until there was nothing to do in one for a millisecond, or none for about as long as a thread

@@ -1,6 +1,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from stf._drivers.pools cimport Pool, stf_job, stf_line
+from stf._drivers.pools cimport Pool, stf_job, stf_line, stf_share
+from stf._port.host_calls cimport CompiledCall
 
 cdef extern from "loops.h" nogil:
     ctypedef int (*stf_body)(int64_t* slots) noexcept nogil
@@ -28,14 +29,24 @@ cdef extern from "loops.h" nogil:
         uint8_t* done
         stf_queue* queues
         int64_t count
-        int64_t launches
         int64_t present
         int64_t rounds
+        int64_t word_count
+        int64_t wanted
+        int64_t is_off
+        void (*share)(void* pool, void* job, int64_t count) noexcept nogil
+        void* pool
+        void* job
         int64_t* times
     int STF_LINE
     int LOOP_OVER
-    int64_t stf_open(stf_loop* loop) noexcept
-    int64_t stf_lead(stf_loop* loop, int64_t rounds, const uint8_t* flag) noexcept
+    int LOOP_RESULT
+    int LOOP_ITSELF
+    int LOOP_LEAST_NS
+    int LOOP_MOST_NS
+    int LOOP_FIRST_WORD
+    int64_t stf_lead(stf_loop* loop, const int64_t* words, int64_t rounds, const uint8_t* flag) noexcept
+    int stf_launch(int64_t* slots) noexcept
     void stf_help(void* what, const int64_t* called, int (*has_work)(void*) noexcept nogil, void* work) noexcept
     void stf_pause() noexcept
     int stf_fill(int64_t* slots) noexcept
@@ -52,7 +63,7 @@ cdef class Loop:
     cdef int32_t* places  # in it, of each slot
     cdef void* memory[3]  # of what begins a line of the cache
     cdef readonly int size  # of the table
-    cdef readonly object words  # in the uncompiled form: of a launch
+    cdef readonly list words  # in the uncompiled form: of a launch
     cdef readonly int64_t count  # of steps
     cdef int64_t* clock  # the times of the steps
     cdef bint measures
@@ -62,9 +73,9 @@ cdef class Loop:
     cdef bint has_ended(self) noexcept
     cdef int put_in_order(self, list queues, list table) except -1
     cpdef int put(self, int64_t slot, int64_t value) except -1
-    cpdef int set_words(self, list words) except -1
-    cpdef int64_t open(self) except -1
-    cpdef int64_t lead(self, int64_t rounds=*, int64_t flag=*) except -2
+    cpdef int64_t lead(self, list words, int64_t rounds=*, int64_t flag=*) except -2
+    cpdef CompiledCall call(self, list words, int64_t cost_ns, int64_t least_ns, int64_t most_ns)
+    cpdef int look_again(self) except -1
     cdef int let_help(self, Pool pool, int64_t wanted) except -1
     cpdef int64_t helpers(self) except -1
     cpdef int64_t rounds_run(self) except -1

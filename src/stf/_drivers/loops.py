@@ -32,6 +32,7 @@ from stf._port.native import CALL, COPY, FILL
 
 PATIENCE: cython.int = 4000  # pauses of 50 us or more, in which a helper goes that waits for a launch
 
+
 class Loop:
     """Steps in queues, with their table of arguments; one launch at a time.
 
@@ -71,6 +72,7 @@ class Loop:
         loop.waits = cython.cast("int32_t*", calloc(waits + 1, 4))
         loop.numbers = cython.cast("stf_number*", calloc(numbers + 1, cython.sizeof(stf_number)))
         loop.words = cython.cast("int64_t*", calloc(words + 1, word))
+        loop.word_count = words
         loop.done = cython.cast("uint8_t*", stf_line(done + 1, cython.address(self.memory[1])))
         loop.queues = cython.cast("stf_queue*", stf_line(len(queues) * STF_LINE, cython.address(self.memory[2])))
         self.clock = cython.cast("int64_t*", calloc(count + 1, word))
@@ -116,7 +118,7 @@ class Loop:
             self.steps = [step for queue in queues for step in queue]
             numbers = iter(range(len(self.steps)))
             self.queues = [[next(numbers) for _ in queue] for queue in queues]
-            self.launches = self.rounds = 0
+            self.rounds = 0
             self.count = len(self.steps)
             self.clock = [0] * self.count
 
@@ -169,25 +171,10 @@ class Loop:
         self.table[self.places[slot] if cython.compiled else slot] = value
         return 0
 
-    def set_words(self, words):
-        """Say what the words of the next launch are; no launch may be open."""
-        if cython.compiled:
-            i: cython.longlong
-            for i in range(len(words)):
-                self.loop.words[i] = words[i]
-        else:
-            self.words = words
-        return 0
-
-    def open(self):
-        """Begin a launch, which workers may help with; return its number. The last one is over."""
-        if cython.compiled:
-            return stf_open(cython.address(self.loop))
-        self.launches += 1
-        return self.launches
-
-    def lead(self, rounds=1, flag=0):
+    def lead(self, words, rounds=1, flag=0):
         """Run the steps so many times, as long as the byte at the address `flag` is true after each, if it is given.
+
+        `words` are those of this launch. Where others launch it, too, one does after the other.
 
         Returns
         -------
@@ -198,20 +185,53 @@ class Loop:
         if cython.compiled:
             failed: cython.longlong
             most: cython.longlong = rounds
+            call = self.call(words, 0, 0, 0)
             look = cython.cast("uint8_t*", cython.cast("uintptr_t", cython.cast(cython.longlong, flag)))
             with cython.nogil:
-                failed = stf_lead(cython.address(self.loop), most, look)
+                failed = stf_lead(cython.address(self.loop), call.slots + LOOP_FIRST_WORD, most, look)
             return failed - 1
         from stf._drivers.plain_loops import lead
 
+        self.words = words
         return lead(self, rounds, flag)
 
+    def call(self, words, cost_ns, least_ns, most_ns):
+        """Return what a pool calls to `lead` one round, which takes about `cost_ns`; None in the uncompiled form.
+
+        Its `result` is what `lead` returns. After a round that took less than `least_ns`, or more than `most_ns`, such
+        calls are not run, and fail with `NOT_RUN`, until somebody has said `look_again`.
+        """
+        i: cython.int
+        if not cython.compiled:
+            return None
+        call: CompiledCall = CompiledCall.__new__(CompiledCall)
+        call.count = LOOP_FIRST_WORD + len(words)
+        call.slots = cython.cast("int64_t*", calloc(call.count, cython.sizeof(cython.longlong)))
+        if call.slots == cython.NULL:
+            raise MemoryError
+        call.slots[LOOP_RESULT] = cython.cast(cython.longlong, cython.cast("uintptr_t", call.slots))
+        call.slots[LOOP_ITSELF] = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.address(self.loop)))
+        call.slots[LOOP_LEAST_NS], call.slots[LOOP_MOST_NS] = least_ns, most_ns
+        for i in range(len(words)):
+            call.slots[LOOP_FIRST_WORD + i] = words[i]
+        call.function = cython.cast(cython.longlong, cython.cast("uintptr_t", stf_launch))
+        call.cost_ns, call.is_timed = cost_ns, True
+        return call
+
+    def look_again(self):
+        """Let calls be run again: the times are known."""
+        if cython.compiled:
+            self.loop.is_off = 0
+        return 0
+
     def let_help(self, pool, wanted):
-        """Let workers of a pool, which is always the same one, take part, until so many do."""
+        """Let so many workers of a pool, which is always the same one, help; some come at once."""
+        loop = cython.address(self.loop)
         self.pool = pool
-        missing: cython.longlong = wanted - self.helpers()
-        if missing > 0:
-            pool.share(cython.address(self.job), missing)
+        loop.pool, loop.job, loop.share = pool.pool, cython.address(self.job), stf_share
+        loop.wanted = wanted
+        if wanted > loop.present:
+            stf_share(loop.pool, loop.job, wanted - loop.present)
         return 0
 
     def helpers(self):

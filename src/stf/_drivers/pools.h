@@ -352,8 +352,10 @@ static void stf_call_for_jobs(stf_pool *pool) {
     for (int i = 0; i < POOL_CALLS && pool->jobs != NULL; i++) stf_call_one(pool);
 }
 
-/* Let so many threads help with a job, with those that have not come yet. */
-static void stf_share(stf_pool *pool, stf_job *job, int64_t wanted) {
+/* Let so many threads help with a job of a pool, with those that have not come yet. */
+static void stf_share(void *in, void *what, int64_t wanted) {
+    stf_pool *pool = (stf_pool *)in;
+    stf_job *job = (stf_job *)what;
     POOL_ACQUIRE(pool->lock);
     if (wanted > 0 && job->wanted == 0) {
         job->next = pool->jobs;

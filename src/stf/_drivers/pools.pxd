@@ -54,7 +54,7 @@ cdef extern from "pools.h" nogil:
     bint stf_has_ready(stf_pool* pool) noexcept
     bint stf_has_reached(stf_pool* pool) noexcept
     int64_t stf_number_of(stf_chain* chain) noexcept
-    void stf_share(stf_pool* pool, stf_job* job, int64_t wanted) noexcept
+    void stf_share(void* pool, void* job, int64_t wanted) noexcept
     bint stf_end_job(stf_pool* pool, stf_job* job) noexcept
     void stf_call(stf_sleeper* sleeper) noexcept
     int stf_rest_in(stf_pool* pool, stf_sleeper* me) noexcept
@@ -88,7 +88,6 @@ cdef class Pool:
     cdef int change_waiting(self, int change) noexcept
     cdef int collect(self) except -1
     cdef int let_go(self) except -1
-    cdef int share(self, stf_job* job, int64_t wanted) noexcept
     cdef bint end_job(self, stf_job* job) noexcept
     cdef bint has_ready(self) noexcept
     cdef int run_asked(self, list errors) except -1

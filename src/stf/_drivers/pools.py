@@ -136,11 +136,6 @@ class Pool:
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
-    def share(self, job, wanted):
-        """Let so many workers help with a job."""
-        stf_share(self.pool, job, wanted)
-        return 0
-
     def end_job(self, job):
         """Let nobody come any more; return whether nobody is there."""
         return stf_end_job(self.pool, job)

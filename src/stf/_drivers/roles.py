@@ -99,7 +99,7 @@ class Loops(Protocol):
     """Loops of compiled bodies; see `_drivers.loops.Loop`."""
 
     def make(self, queues: list[list[tuple[Any, ...]]], table: list[int], held: Any) -> Any:
-        """Return a loop, which holds what is `held`: ``put`` prepares it; ``open`` and ``lead`` run it."""
+        """Return a loop, which holds what is `held`: ``put`` prepares it; ``lead`` runs it."""
 
 
 class Parcels(Protocol):

@@ -14,6 +14,7 @@ cdef class CompiledCall:
     cdef readonly int64_t cost_ns  # about how long it takes
     cdef readonly int64_t nbytes  # of its arrays
     cdef readonly bint is_timed  # who wants to know how long it takes is told
+    cpdef int64_t result(self) except? -1
 
 @cython.no_gc
 cdef class HostCall:

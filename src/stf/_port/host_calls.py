@@ -24,6 +24,10 @@ class CompiledCall:
         if cython.compiled:
             free(self.slots)
 
+    def result(self):
+        """Return what is in the first slot, where the function leaves what it tells."""
+        return self.slots[0]
+
 
 if not cython.compiled:
     del CompiledCall.__dealloc__

@@ -23,6 +23,7 @@ LAUNCH_BYTES = 24
 DEVICE_FILL, DEVICE_COPY, DEVICE_NOTHING = -1, -2, -3
 loop_bodies: dict[int, Any] = {}  # how a loop has a kernel in it, by the address of its function
 
+NOT_RUN = -2  # what a call of a loop tells that looks first whether it is still as planned
 FILL, COPY, CALL = "fill", "copy", "call"  # bodies that every driver with loops has
 
 

@@ -51,7 +51,7 @@ cdef class Port:
     cpdef int deliver(self) except -1
     cdef int call(self, int slot, object body) except -1
     cpdef int tell_compiled(self) except -1
-    cdef int let_go_compiled(self, bint all_of_them) except -1
+    cpdef int let_go_compiled(self, bint all_of_them) except -1
     cpdef int ask_first(self) except -1
     cdef int call_in_turn(self, int slot, object body) except -1
     cdef int keep_pace(self, int place) except -1

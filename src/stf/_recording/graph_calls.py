@@ -18,6 +18,8 @@ from __future__ import annotations
 import collections
 import threading
 
+import cython
+
 from stf._engine.failures import Cancellation
 
 MOST_LAUNCHES = 8  # of a graph that calls bodies on the host, which the driver has at a time
@@ -160,29 +162,38 @@ class Call(LaunchPart):
             launch.engine.ran += 1
 
 
-class LoopCall(LaunchPart):
-    """A loop of compiled bodies, to be run in one launch: `run` returns the body that failed with its values, or None.
+class LoopCall(HostCall):
+    """A loop of compiled bodies, to be run in one launch, which perhaps `ends` with it.
 
-    That body is called once more, for its error.
+    Called, its `run` returns the body that failed with its values, or None; so does ``run.again()`` where its code was
+    run in place of it (`HostCall`), and failed. That body is called once more, for its error.
     """
 
-    def __init__(self, launch, run):
+    def __init__(self, launch, run, ends):
         self.launch = launch
         self.run = run
+        self.ends = ends
 
     def __call__(self):
+        self.perform(self.run)
+
+    def perform(self, run):
+        """Run it, or look for what has failed, unless it is called off or skipped; say how it went."""
         launch: Launch = self.launch
         host_waits.running_bodies += 1
         try:
             if launch.engine.cancelled is not None:
                 self.call_off()
             elif launch.failed() is None:
-                self.note(self.run(launch.variables))
+                self.note(run(launch.variables))
         except BaseException as error:
             launch.fail(error)
         finally:
             host_waits.running_bodies -= 1
+            self.run.end(0)
             launch.engine.ran += 1
+            if self.ends:
+                launch.one_done()
 
     def note(self, failed):
         """Let the body that failed say how; with True, say that the context was cancelled."""
@@ -201,6 +212,29 @@ class LoopCall(LaunchPart):
         failure = Cancellation.of(launch.task)
         launch.engine.cancelled.append(failure)
         launch.note(failure)
+
+    # -- as compiled code ----------------------------------------------------------------------------------------
+
+    def may_run_compiled(self):
+        return self.launch.engine.cancelled is None and self.launch.failed() is None
+
+    def begins(self):
+        return cython.address(self.launch.task.fate)
+
+    def ran_compiled(self):
+        self.launch.engine.ran += 1
+        self.launch.remaining -= 1
+        if self.launch.remaining == 0:
+            self.launch.outcome.pending = False
+        return 0
+
+    def call_again(self):
+        self.perform(self.run.again)
+        return 0
+
+    def took(self, ns):
+        self.run.end(ns)
+        return 0
 
 
 class CarriedLaunch(LaunchPart):

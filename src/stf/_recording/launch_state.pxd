@@ -15,6 +15,7 @@ cdef class Launch:
     cdef public object failure  # the first of its bodies'
     cdef public int remaining  # those that have bodies of it to call: graphs, and who submits it
     cdef public bint called  # bodies were put on the host's queue
+    cdef bint is_ended  # the last of them says how it went
     cdef public bint expected  # graphs call bodies
     cpdef object failed(self)
     cpdef object attempt(self, QueuedBody body)

@@ -333,6 +333,7 @@ def run_at_root(engine: Engine, task: TaskCore, routine, values, late, rebinding
     frame = make_frame(engine, task, values, variables_here(), rebinding)
     launch = frame.launch
     launch.outcome, launch.inputs = task.outcome, task.inputs
+    frame.whole = routine if task.outcome is not None else None
     try:
         routine.run(frame)
         if late:

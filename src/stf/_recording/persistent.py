@@ -21,11 +21,12 @@ import ctypes
 import itertools
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stf._port.native import NativeBody, NativeCall, NotNativeError, NotThisTimeError, copies
+from stf._port.native import NOT_RUN, NativeBody, NativeCall, NotNativeError, NotThisTimeError, copies
 from stf._recording import segments
 from stf._recording.graph_calls import LoopCall
 from stf._recording.playback import Binding
@@ -40,6 +41,8 @@ LONG_NS = 40_000.0  # of a step that may be cut in pieces of half of that
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
 MEASURED = 4  # launches whose steps are measured, or half of it if they take longer than to plan; the least time counts
 ROUNDS = 256  # that are run before somebody looks whether the context was cancelled
+LONGEST_NS = 1_000_000  # of a launch that a worker runs without Python: nobody can call it meanwhile
+ONCE = 0, 1, 0  # see `launch`
 NOTHING: tuple[Any, ...] = ()
 
 
@@ -198,8 +201,8 @@ class Plan:
         ]
         self.loop = role.make(given, steps.table, (kept, steps))
         self.to_measure = MEASURED  # launches
+        self.users = 0  # launches that share it
         self.version = 0  # how often steps were planned again before
-        self.last: Any = None  # what its table was written for last
         self.is_moved = False
         of_tasks = [part for part in steps.parts if part.body is not None]
         self.called = [part for part in of_tasks if any(call.step is not None for _, call in part.calls)]
@@ -242,13 +245,10 @@ class Plan:
             if rebinding.replica_for(replica) is not replica
         )
 
-    def prepare(self, words: list[int], values: Any, rebinding: Any, variables: Any) -> None:
+    def prepare(self, values: Any, rebinding: Any, variables: Any) -> None:
         """Write what of the table depends on a launch, by who has these context variables; no other one uses it."""
         put = self.loop.put
         moves = rebinding is not None or self.is_moved
-        if words != self.last:
-            self.loop.set_words(words)
-            self.last = words
         if moves:
             for slot, replica, address in self.steps.moves:
                 other = replica if rebinding is None else rebinding.replica_for(replica)
@@ -278,12 +278,14 @@ class Loops:
     def __init__(self, is_asked: bool = True) -> None:
         self.is_asked = is_asked
         self.runs_left = 0 if is_asked else runs_before  # that are played first
+        self.lock = threading.RLock()  # of the users of a shared loop
         self.reasons: list[str] = []
         self.idle: list[Plan] = []
         self.first: Plan | None = None
         self.outline: Any = None  # the program with loops in it; False if it has none; None as far as is known
         self.pieces: list[LoopPiece] = []
         self.known_ns = 0.0  # what all steps took when they were measured last, one after the other
+        self.took_ns = 0  # what the last launch took, for a round
         self.off_ns = 0  # that launches took, in a row, which took other times than that
         self.patience_ns = 0  # how long they may, until steps are measured again
         self.version = 0  # of the newest plan
@@ -316,35 +318,77 @@ class Loops:
 
     def take(self, thing: Any, port: Any) -> Plan | None:
         """Return an idle loop, or a new one; None if there is none."""
+        if not self.idle:
+            port.let_go_compiled(True)  # launches that are over, and share one
         try:
             return self.idle.pop()
         except IndexError:
             return self.made(thing, port)
 
-    def give(self, plan: Plan, thing: Any, port: Any, took_ns: int = 0, rounds: int = 0) -> None:
-        """Keep a loop for further launches, or a better one. The last launch took `took_ns`, for so many `rounds`.
+    def may_share(self, plan: Plan, rebinding: Any) -> bool:
+        """Return whether a launch may share a loop with others before it and after it.
+
+        All have the recorded data, which order them.
+        """
+        if rebinding is not None or plan.is_moved or plan.called or plan.version != self.version:
+            return False
+        return self.known_ns > 0
+
+    def is_short(self, plan: Plan) -> bool:
+        """Return whether a launch is known to be so short that a worker may run it without Python."""
+        return plan.to_measure == 0 and 0 < self.took_ns < LONGEST_NS
+
+    def share(self, plan: Plan) -> bool:
+        """Let a launch share a loop; return False if another one has it for itself."""
+        with self.lock:
+            if plan.users == 0:
+                try:
+                    self.idle.remove(plan)
+                except ValueError:
+                    return False
+            plan.users += 1
+            return True
+
+    def give_shared(self, plan: Plan, better: Plan) -> None:
+        """A launch no longer shares a loop; a `better` one may have been planned."""
+        with self.lock:
+            plan.users -= 1
+            if better is not plan:
+                self.idle.append(better)
+            elif plan.users == 0 and plan.version == self.version:
+                self.idle.append(plan)
+
+    def noted(self, plan: Plan, thing: Any, port: Any, took_ns: int, rounds: int, is_measured: bool) -> Plan:
+        """Note that the last launch took `took_ns`, for so many `rounds`; return its loop, or a better one.
 
         A parameter may make bodies a thousand times longer than they were when they were measured. So they are measured
         again where launches take other times than that, in a row, for as long as it takes to plan.
         """
-        if plan.version != self.version:
-            return
+        if plan.version != self.version or not rounds:
+            return plan
         is_known = self.known_ns > 0 and self.is_as_known(took_ns, rounds, plan.steps.workers)
+        self.took_ns = took_ns // rounds if is_known else 0
         if is_known:
             self.off_ns = plan.to_measure = 0
-        elif plan.to_measure:
+        elif is_measured:
             plan.to_measure -= MEASURED // 2 if took_ns > plan.planning_ns else rounds
             if plan.to_measure <= 0:
                 plan = self.planned_again(plan, thing, port)
-        elif rounds:
+        else:
             self.off_ns += took_ns
             if self.off_ns > self.patience_ns:
                 self.off_ns, plan.to_measure = 0, MEASURED
-        self.idle.append(plan)
+        plan.loop.look_again()
+        return plan
+
+    def times_known(self, workers: int) -> tuple[int, int]:
+        """Return how long a round takes at least, and at most, which takes about as long as its steps do, in ns."""
+        return int(self.known_ns / (2 * workers)), int(2 * self.known_ns + WAKE_NS)
 
     def is_as_known(self, took_ns: int, rounds: int, workers: int) -> bool:
         """Return whether a launch took about as long as its steps do."""
-        return self.known_ns / (2 * workers) < took_ns / max(rounds, 1) < 2 * self.known_ns + WAKE_NS
+        least_ns, most_ns = self.times_known(workers)
+        return least_ns <= took_ns / rounds <= most_ns
 
     def planned_again(self, plan: Plan, thing: Any, port: Any) -> Plan:
         """Return a loop that was planned by the times of another one, which were measured; or that one."""
@@ -402,16 +446,23 @@ class LoopPiece:
 
 
 class Run:
-    """One launch of a loop, as a worker does it."""
+    """One launch of a loop, as a worker does it; perhaps of a `shared` one."""
 
     def __init__(
-        self, loops: Loops, thing: Any, frame: Any, words: tuple[Plan, list[int]], rounds: tuple[int, int, int]
+        self,
+        loops: Loops,
+        thing: Any,
+        frame: Any,
+        words: tuple[Plan, list[int]],
+        rounds: tuple[int, int, int],
+        shared: Plan | None,
     ) -> None:
-        self.loops, self.thing, self.words = loops, thing, words
+        self.loops, self.thing, self.words, self.shared = loops, thing, words, shared
         self.engine, self.port = frame.engine, frame.port
         self.values, self.rebinding = frame.values, frame.launch.rebinding
         self.rounds, self.limit, self.flag = rounds  # that were run; see `launch`
         self.is_given_up = False
+        self.code: Any = None  # of the shared loop, with the words of this launch
 
     def give_up(self) -> None:
         """Let no further rounds begin: nobody waits for them any more, and what they write is poisoned."""
@@ -422,37 +473,62 @@ class Run:
 
         Returns the body that failed, with its values; True if the context was cancelled; or None.
         """
-        plan = self.loops.take(self.thing, self.port)
-        assert plan is not None
         known, words = self.words  # of the parameters, for the loop that was there when it was submitted
-        words = words if plan is known else plan.words(self.values)
-        plan.prepare(words, self.values, self.rebinding, variables)
-        plan.loop.measure(plan.to_measure > 0)
+        plan = self.shared or self.loops.take(self.thing, self.port)
+        assert plan is not None
+        if self.shared is None:
+            words = words if plan is known else plan.words(self.values)
+            plan.prepare(self.values, self.rebinding, variables)
+        is_measured = plan.to_measure > 0
+        plan.loop.measure(is_measured)
         limit, flag = self.limit, self.flag
         failed, took_ns, before = -1, 0, self.rounds
+        if plan is not known:
+            self.port.share(plan.loop, plan.count - 1)
         while failed < 0 and self.rounds < limit and not self.is_given_up:
             if self.engine.cancelled is not None:
                 return True
             wanted = min(limit - self.rounds, ROUNDS)
-            plan.loop.open()
-            self.port.share(plan.loop, plan.count - 1)
             start = time.perf_counter_ns()
-            failed = plan.loop.lead(wanted, flag)
+            failed = plan.loop.lead(words, wanted, flag)
             took_ns += time.perf_counter_ns() - start
             done = plan.loop.rounds_run()
             self.rounds += done
             if done < wanted or (flag and not ctypes.c_uint8.from_address(flag).value):
                 break
-        plan.forget()
-        if failed < 0:
-            self.loops.give(plan, self.thing, self.port, took_ns, self.rounds - before)
-            return None
-        self.loops.give(plan, self.thing, self.port)
+        body = self.body_of(plan, failed) if failed >= 0 else None
+        self.over(plan, took_ns, self.rounds - before if body is None else 0, is_measured)
+        return body
+
+    def over(self, plan: Plan, took_ns: int, rounds: int, is_measured: bool) -> None:
+        """Give back the loop, which has run so many rounds well."""
+        shared, self.shared = self.shared, None
+        if shared is None:
+            plan.forget()
+        better = self.loops.noted(plan, self.thing, self.port, took_ns, rounds, is_measured)
+        if shared is not None:
+            self.loops.give_shared(plan, better)
+        elif better.version == self.loops.version:
+            self.loops.idle.append(better)
+
+    def again(self, variables: Any) -> Any:
+        """Return what a call does whose code was run, and failed."""
+        assert self.shared is not None
+        failed = self.code.result()
+        return self(variables) if failed == NOT_RUN else self.body_of(self.shared, failed)
+
+    def body_of(self, plan: Plan, failed: int) -> tuple[Any, Any]:
+        """Return the body of a step, by its number, with its values."""
         part = plan.steps.parts[plan.steps.owners[plan.order[failed]]]
         return part.body, self.values if part.binding is None else part.binding(self.values)
 
+    def end(self, took_ns: int) -> None:
+        """It is over, however it went; its code took `took_ns`, if it was run."""
+        if self.shared is not None:
+            self.over(self.shared, took_ns, 1 if took_ns else 0, False)
 
-def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = (0, 1, 0)) -> Run | None:
+
+def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = ONCE) -> Run | None:
     """Launch a recording, or a routine, as a loop; return its run, or None if it is to be played.
 
     Of its `rounds` it says how many were done before, how many there are at most, and the address of a byte that must
@@ -476,10 +552,20 @@ def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = (0, 1, 0)) -> 
         words = plan.words(frame.values)
     except NotThisTimeError:
         return None
-    if not plan.suits(frame.launch.rebinding):
+    rebinding = frame.launch.rebinding
+    if not plan.suits(rebinding):
         return None
-    run = Run(loops, thing, frame, (plan, words), rounds)
-    frame.put_loop(LoopCall(frame.launch, run))
+    ends = frame.whole is thing and rounds == ONCE
+    shared = plan if ends and loops.may_share(plan, rebinding) and loops.share(plan) else None
+    run = Run(loops, thing, frame, (plan, words), rounds, shared)
+    call = LoopCall(frame.launch, run, ends)
+    if shared is not None:
+        if loops.is_short(plan):
+            known = loops.times_known(plan.steps.workers)
+            call.compiled = run.code = plan.loop.call(words, loops.took_ns, *known)
+    port.share(plan.loop, plan.count - 1)
+    frame.put_loop(call, ends)
+    port.let_go_compiled(False)
     loops.runs_left = 0
     return run
 

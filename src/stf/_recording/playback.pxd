@@ -15,6 +15,7 @@ cdef class Frame:
     cdef readonly Engine engine  # of the launch
     cdef readonly TaskCore task  # of the launch
     cdef readonly Launch launch  # what this is a part of
+    cdef public object whole  # the routine that does all of the launch, which has an outcome; None where that has more
     cdef readonly Port port  # on which it is played
     cdef readonly int slot  # that is open there
     cdef readonly object values  # of the parameters of what is played; None: as recorded
@@ -40,7 +41,7 @@ cdef class Frame:
     cdef int note(self, Patch patch, object content, bint varies, list replicas) except -1
     cpdef Frame play_on(self, Port port, list things)
     cdef int finish_calls(self) except -1
-    cpdef int put_loop(self, object call) except -1
+    cpdef int put_loop(self, object call, bint ends) except -1
     cpdef int wait(self) except -1
 
 cpdef Frame make_frame(Engine engine, TaskCore task, object values, object variables=*, object rebinding=*)

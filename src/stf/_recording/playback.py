@@ -410,6 +410,8 @@ class Frame:
         launch, engine = self.launch, self.engine
         if launch.outcome is None:
             return 0
+        if launch.is_ended:
+            return 0
         if launch.expected and not launch.called:  # all bodies are of graphs, which call them when the inputs are there
             return launch.one_done()
         with engine.gate:
@@ -419,13 +421,14 @@ class Frame:
             engine.queued += 1
         return 0
 
-    def put_loop(self, call):
-        """Let a worker run a loop of compiled bodies after what is on the slot."""
+    def put_loop(self, call, ends):
+        """Let a worker run a loop of compiled bodies after what is on the slot, with which the launch perhaps `ends`."""
         engine = self.engine
         with engine.gate:
             self.port.call(self.slot, call)
             engine.queued += 1
             self.launch.called = True
+            self.launch.is_ended = ends
         return 0
 
     def wait(self):
