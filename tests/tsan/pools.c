@@ -2,7 +2,8 @@
 
    Each task adds to a number of its own those of earlier tasks that it waits for, without any atomics. So two tasks that
    the pool does not order are a race, which the sanitizer tells, or a wrong sum, which this program tells itself. The
-   main thread does what Python does: it waits for numbers, is told, calls threads, and makes calls itself for a while. */
+   main thread does what Python does: it waits for numbers, is told, calls threads, and makes calls itself for a while.
+   Beside that, threads help it with a job, whose items are counted without atomics, too. */
 
 #include <pthread.h>
 #include <sched.h>
@@ -37,7 +38,7 @@ static int acquire_for(sem_t *lock, long us) {
 
 #include <stdio.h>
 
-enum { CHAINS = 6, TASKS = 120, WAITS = 3, THREADS = 4 };
+enum { CHAINS = 6, TASKS = 120, WAITS = 3, THREADS = 4, ITEMS = 40 };
 
 static stf_pool pool;
 static stf_chain chains[CHAINS];
@@ -61,6 +62,40 @@ static int add(int64_t *slots) {
     for (volatile int64_t i = 0; i < slots[0]; i++) continue; /* a hostile delay */
     values[slots[1]] += sum;
     return 0;
+}
+
+static int64_t items[ITEMS], next_item, items_done;
+
+static void do_items(const int64_t *called) {
+    int64_t item;
+    while (STF_LOAD(called) == 0 && (item = STF_ADD(&next_item, 1)) < ITEMS) {
+        items[item]++;
+        STF_ADD(&items_done, 1);
+    }
+}
+
+static void help(void *what, const int64_t *called, int (*has_work)(void *), void *work) {
+    (void)what;
+    do_items(called);
+    for (int looks = 0; looks < 50 && STF_LOAD(called) == 0 && !has_work(work); looks++) sched_yield();
+}
+
+static stf_job job = {.help = help};
+
+/* Do a job with those that come; it is over when nobody is there. Return whether each item was done once. */
+static int do_job(void) {
+    static const int64_t never = 0;
+    memset(items, 0, sizeof items);
+    STF_STORE(&items_done, 0);
+    STF_STORE(&next_item, 0);
+    stf_share(&pool, &job, (int64_t)draw(THREADS + 1));
+    if (draw(2)) sched_yield();
+    do_items(&never);
+    while (STF_LOAD(&items_done) < ITEMS) sched_yield();
+    while (!stf_end_job(&pool, &job)) sched_yield();
+    for (int i = 0; i < ITEMS; i++)
+        if (items[i] != 1) return 0;
+    return 1;
 }
 
 static void *serve(void *mine) {
@@ -140,6 +175,10 @@ int main(int argc, char **argv) {
             put(number);
             if (draw(20) == 0) stf_ask(&pool);
             if (draw(10) == 0) collect();
+            if (draw(30) == 0 && !do_job()) {
+                printf("a job of program %d is wrong\n", program);
+                return 1;
+            }
             if (draw(30) == 0) {
                 int64_t chain = (int64_t)draw(CHAINS);
                 wait_for(chain, issued[chain]);

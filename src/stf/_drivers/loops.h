@@ -58,7 +58,7 @@ typedef struct {
     int64_t present;    /* helpers that take part in the launch that is opened next */
     int64_t arrived;    /* helpers of this launch, so that each begins at another queue */
     int64_t is_led;     /* by a thread: one launch at a time */
-    int64_t is_off;     /* a call that launched took other times than known */
+    int64_t off;        /* calls in a row that launched and took other times than known */
     int64_t more_padding[8];
 } stf_loop;
 
@@ -180,17 +180,19 @@ static int64_t stf_lead(stf_loop *loop, const int64_t *words, int64_t rounds, co
    and the words of the launch. */
 enum { LOOP_RESULT = 1, LOOP_ITSELF, LOOP_LEAST_NS, LOOP_MOST_NS, LOOP_FIRST_WORD };
 enum { LOOP_NOT_RUN = -2 };
+enum { LOOP_MOST_OFF = 4 };
 
-/* Lead one round, as a compiled call. After one that takes other times than known it fails at once: who plans must look
+/* Lead one round, as a compiled call. After some that took other times than known it fails at once: who plans must look
    whether another plan would be better. */
 static int stf_launch(int64_t *slots) {
     stf_loop *loop = (stf_loop *)(uintptr_t)slots[LOOP_ITSELF];
     int64_t *result = (int64_t *)(uintptr_t)slots[LOOP_RESULT], start = stf_now(), took;
     *result = LOOP_NOT_RUN;
-    if (STF_LOAD(&loop->is_off)) return 1;
+    if (STF_LOAD(&loop->off) >= LOOP_MOST_OFF) return 1;
     *result = stf_lead(loop, slots + LOOP_FIRST_WORD, 1, NULL) - 1;
     took = stf_now() - start;
-    if (took < slots[LOOP_LEAST_NS] || took > slots[LOOP_MOST_NS]) STF_STORE(&loop->is_off, 1);
+    int is_off = took < slots[LOOP_LEAST_NS] || took > slots[LOOP_MOST_NS];
+    STF_STORE(&loop->off, is_off ? STF_LOAD(&loop->off) + 1 : 0);
     return *result >= 0;
 }
 

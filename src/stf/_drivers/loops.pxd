@@ -33,7 +33,7 @@ cdef extern from "loops.h" nogil:
         int64_t rounds
         int64_t word_count
         int64_t wanted
-        int64_t is_off
+        int64_t off
         void (*share)(void* pool, void* job, int64_t count) noexcept nogil
         void* pool
         void* job

@@ -26,6 +26,8 @@ The C is in ``loops.h``, which ``make tsan`` runs with ThreadSanitizer. Uncompil
 
 from __future__ import annotations
 
+import itertools
+
 import cython
 
 from stf._port.native import CALL, COPY, FILL
@@ -137,10 +139,9 @@ class Loop:
 
     def has_ended(self):
         """Let helpers go that wait for a launch; return False if one never does: it was in the parent of a fork."""
-        i: cython.int
         if self.pool is None:
             return True
-        for i in range(PATIENCE):
+        for _ in range(PATIENCE):
             if self.pool.end_job(cython.address(self.job)):
                 return True
             stf_pause()
@@ -153,7 +154,7 @@ class Loop:
         place: cython.longlong = 0
         per_line: cython.longlong = STF_LINE // cython.sizeof(cython.longlong)
         firsts = sorted({step[1] for queue in queues for step in queue if step[0] is not None})
-        ends = dict(zip(firsts, [*firsts[1:], len(table)]))
+        ends = dict(itertools.pairwise([*firsts, len(table)]))
         for queue in queues:
             for step in queue:
                 if step[0] is None:
@@ -198,8 +199,8 @@ class Loop:
     def call(self, words, cost_ns, least_ns, most_ns):
         """Return what a pool calls to `lead` one round, which takes about `cost_ns`; None in the uncompiled form.
 
-        Its `result` is what `lead` returns. After a round that took less than `least_ns`, or more than `most_ns`, such
-        calls are not run, and fail with `NOT_RUN`, until somebody has said `look_again`.
+        Its `result` is what `lead` returns. After some in a row that took less than `least_ns`, or more than `most_ns`,
+        such calls are not run, and fail with `NOT_RUN`, until somebody has said `look_again`.
         """
         i: cython.int
         if not cython.compiled:
@@ -221,7 +222,7 @@ class Loop:
     def look_again(self):
         """Let calls be run again: the times are known."""
         if cython.compiled:
-            self.loop.is_off = 0
+            self.loop.off = 0
         return 0
 
     def let_help(self, pool, wanted):

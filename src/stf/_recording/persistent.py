@@ -378,7 +378,8 @@ class Loops:
             self.off_ns += took_ns
             if self.off_ns > self.patience_ns:
                 self.off_ns, plan.to_measure = 0, MEASURED
-        plan.loop.look_again()
+        if is_known or is_measured:
+            plan.loop.look_again()
         return plan
 
     def times_known(self, workers: int) -> tuple[int, int]:
@@ -559,10 +560,9 @@ def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = ONCE) -> Run |
     shared = plan if ends and loops.may_share(plan, rebinding) and loops.share(plan) else None
     run = Run(loops, thing, frame, (plan, words), rounds, shared)
     call = LoopCall(frame.launch, run, ends)
-    if shared is not None:
-        if loops.is_short(plan):
-            known = loops.times_known(plan.steps.workers)
-            call.compiled = run.code = plan.loop.call(words, loops.took_ns, *known)
+    if shared is not None and loops.is_short(plan):
+        known = loops.times_known(plan.steps.workers)
+        call.compiled = run.code = plan.loop.call(words, loops.took_ns, *known)
     port.share(plan.loop, plan.count - 1)
     frame.put_loop(call, ends)
     port.let_go_compiled(False)

@@ -422,7 +422,7 @@ class Frame:
         return 0
 
     def put_loop(self, call, ends):
-        """Let a worker run a loop of compiled bodies after what is on the slot, with which the launch perhaps `ends`."""
+        """Let a worker run a loop of compiled bodies after what is on the slot; perhaps the launch `ends` with it."""
         engine = self.engine
         with engine.gate:
             self.port.call(self.slot, call)
