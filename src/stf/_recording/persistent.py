@@ -556,6 +556,7 @@ def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = ONCE) -> Run |
     rebinding = frame.launch.rebinding
     if not plan.suits(rebinding):
         return None
+    port.let_go_compiled(True)  # those that are over say what they took
     ends = frame.whole is thing and rounds == ONCE
     shared = plan if ends and loops.may_share(plan, rebinding) and loops.share(plan) else None
     run = Run(loops, thing, frame, (plan, words), rounds, shared)
@@ -565,7 +566,6 @@ def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = ONCE) -> Run |
         call.compiled = run.code = plan.loop.call(words, loops.took_ns, *known)
     port.share(plan.loop, plan.count - 1)
     frame.put_loop(call, ends)
-    port.let_go_compiled(False)
     loops.runs_left = 0
     return run
 
