@@ -44,7 +44,7 @@ static void *help(void *nothing) {
 }
 
 static void *lines(size_t size) {
-    void *memory = aligned_alloc(STF_LINE, (size + STF_LINE - 1) / STF_LINE * STF_LINE);
+    void *memory = aligned_alloc(CACHE_LINE, (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     return memset(memory, 0, size);
 }
 
@@ -90,7 +90,7 @@ static int64_t rate_iterations;
 static void *count_alone(void *nothing) {
     double out[HEAD + BUFFER];
     int64_t slots[SLOTS] = {0, (int64_t)(uintptr_t)out, 0, 0, 0, 0, 0, 0, rate_iterations};
-    while (!__atomic_load_n(&go, __ATOMIC_ACQUIRE)) STF_YIELD();
+    while (!__atomic_load_n(&go, __ATOMIC_ACQUIRE)) CPU_YIELD();
     kernel(slots);
     return nothing;
 }

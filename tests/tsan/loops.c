@@ -46,11 +46,11 @@ static int has_work(void *nothing) {
 static void *help(void *nothing) {
     int64_t last = 0;
     for (;;) {
-        int64_t now = STF_LOAD(&launch);
+        int64_t now = ATOMIC_LOAD(&launch);
         if (now < 0) return nothing;
         if (now != last && now) stf_help(&loop, &is_called, has_work, NULL);
         last = now;
-        STF_YIELD();
+        CPU_YIELD();
     }
 }
 
@@ -108,14 +108,14 @@ int main(int argc, char **argv) {
         int count = make(needs, counts), helpers = (int)draw(THREADS + 1);
         memset(values, 0, sizeof values);
         memset(wanted, 0, sizeof wanted);
-        STF_STORE(&launch, 0);
+        ATOMIC_STORE(&launch, 0);
         for (int i = 0; i < helpers; i++) pthread_create(threads + i, NULL, help, NULL);
         for (int turn = 0; turn < 6; turn++) {
             int64_t rounds = 1 + (int64_t)draw(5);
             rounds_left = rounds;
             int64_t given = word = 1 + turn;
-            STF_STORE(&launch, loop.launches + 1);
-            STF_STORE(&is_called, (int64_t)(draw(4) == 0));
+            ATOMIC_STORE(&launch, loop.launches + 1);
+            ATOMIC_STORE(&is_called, (int64_t)(draw(4) == 0));
             if (stf_lead(&loop, &given, 1000, &flag) != 0 || loop.rounds != rounds) {
                 printf("program %d ran %d rounds in place of %d\n", program, (int)loop.rounds, (int)rounds);
                 return 1;
@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
                 return 1;
             }
         }
-        STF_STORE(&launch, -1);
+        ATOMIC_STORE(&launch, -1);
         for (int i = 0; i < helpers; i++) pthread_join(threads[i], NULL);
     }
     printf("%d programs, 0 wrong\n", programs);

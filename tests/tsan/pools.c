@@ -68,16 +68,16 @@ static int64_t items[ITEMS], next_item, items_done;
 
 static void do_items(const int64_t *called) {
     int64_t item;
-    while (STF_LOAD(called) == 0 && (item = STF_ADD(&next_item, 1)) < ITEMS) {
+    while (ATOMIC_LOAD(called) == 0 && (item = ATOMIC_ADD(&next_item, 1)) < ITEMS) {
         items[item]++;
-        STF_ADD(&items_done, 1);
+        ATOMIC_ADD(&items_done, 1);
     }
 }
 
 static void help(void *what, const int64_t *called, int (*has_work)(void *), void *work) {
     (void)what;
     do_items(called);
-    for (int looks = 0; looks < 50 && STF_LOAD(called) == 0 && !has_work(work); looks++) sched_yield();
+    for (int looks = 0; looks < 50 && ATOMIC_LOAD(called) == 0 && !has_work(work); looks++) sched_yield();
 }
 
 static stf_job job = {.help = help};
@@ -86,12 +86,12 @@ static stf_job job = {.help = help};
 static int do_job(void) {
     static const int64_t never = 0;
     memset(items, 0, sizeof items);
-    STF_STORE(&items_done, 0);
-    STF_STORE(&next_item, 0);
+    ATOMIC_STORE(&items_done, 0);
+    ATOMIC_STORE(&next_item, 0);
     stf_share(&pool, &job, (int64_t)draw(THREADS + 1));
     if (draw(2)) sched_yield();
     do_items(&never);
-    while (STF_LOAD(&items_done) < ITEMS) sched_yield();
+    while (ATOMIC_LOAD(&items_done) < ITEMS) sched_yield();
     while (!stf_end_job(&pool, &job)) sched_yield();
     for (int i = 0; i < ITEMS; i++)
         if (items[i] != 1) return 0;
@@ -147,7 +147,7 @@ static void put(int64_t number) {
     task->slots[2] = used;
     chain_of[number] = chain, number_of[number] = ++issued[chain], wanted[number] = sum;
     if (draw(8) == 0 && reached_by(chain) == issued[chain] - 1) { /* a number that the stream gets to without a task */
-        STF_STORE_LATE(&chains[chain].reached, issued[chain]);
+        ATOMIC_STORE_LATE(&chains[chain].reached, issued[chain]);
         number_of[number] = ++issued[chain];
     }
     stf_put(&pool, chains + chain, number_of[number], task);

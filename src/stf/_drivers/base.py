@@ -318,7 +318,10 @@ class Driver:
         return 0
 
     def share(self, job, count):
-        """Let up to `count` idle workers call a job beside who asks, who does what they leave; perhaps none does."""
+        """Let up to `count` idle workers call a job beside who asks, who does what they leave; perhaps none does.
+
+        With a loop, they do so whenever that is led.
+        """
         return 0
 
     def call_in_graph(self, stream, body, written=None):

@@ -105,7 +105,7 @@ class CpuDriver(QueueDriver):
         if self.pool is None or not isinstance(job, Loop):
             return QueueDriver.share(self, job, count)
         if count > 0 and self.pool.begin():
-            cython.cast(Loop, job).let_help(self.pool, count)
+            cython.cast(Loop, job).let_help(self.pool, count)  # who leads it calls them
             self.gate.enter()
             try:
                 self.see_to_helpers(count)

@@ -75,26 +75,26 @@ static int stf_timed(stf_step *step, int64_t *took) {
 static int stf_advance(stf_loop *loop, stf_queue *queue, int looks, const int64_t *called, int64_t *moved) {
     uint8_t value = (uint8_t)loop->value;
     int64_t position = queue->position;
-    for (; position < queue->last && STF_LOAD(called) == 0; position++) {
+    for (; position < queue->last && ATOMIC_LOAD(called) == 0; position++) {
         stf_step *step = loop->steps + position;
         for (int32_t i = step->first_wait; i < step->last_wait; i++) {
             const uint8_t *byte = loop->done + loop->waits[i];
             int look = 0;
-            while (STF_LOAD8(byte) != value) {
+            while (ATOMIC_LOAD8(byte) != value) {
                 if (look++ >= looks) {
                     queue->position = position;
                     return 0;
                 }
-                STF_RELAX();
+                CPU_RELAX();
             }
         }
-        if (step->body != NULL && STF_LOAD(&loop->failed) == 0) {
+        if (step->body != NULL && ATOMIC_LOAD(&loop->failed) == 0) {
             for (int32_t i = step->first_number; i < step->last_number; i++)
                 step->slots[loop->numbers[i].slot] = loop->words[loop->numbers[i].word];
             int failed = loop->times ? stf_timed(step, loop->times + position) : step->body(step->slots);
             if (failed) stf_swap_if(&loop->failed, 0, position + 1);
         }
-        if (step->done >= 0) STF_STORE8(loop->done + step->done, value);
+        if (step->done >= 0) ATOMIC_STORE8(loop->done + step->done, value);
         (*moved)++;
     }
     queue->position = position;
@@ -107,13 +107,13 @@ static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks, const int64_
     for (int64_t k = 0; k < loop->count; k++) {
         int64_t number = (*start + k) % loop->count;
         stf_queue *queue = loop->queues + number;
-        if (STF_LOAD(&queue->state) != LOOP_FREE || !stf_swap_if(&queue->state, LOOP_FREE, LOOP_TAKEN)) continue;
+        if (ATOMIC_LOAD(&queue->state) != LOOP_FREE || !stf_swap_if(&queue->state, LOOP_FREE, LOOP_TAKEN)) continue;
         if (stf_advance(loop, queue, looks, called, &moved)) {
-            STF_STORE(&queue->state, LOOP_OVER);
-            STF_ADD(&loop->left, -1);
+            ATOMIC_STORE(&queue->state, LOOP_OVER);
+            ATOMIC_ADD(&loop->left, -1);
             moved++;
         } else {
-            STF_STORE(&queue->state, LOOP_FREE);
+            ATOMIC_STORE(&queue->state, LOOP_FREE);
         }
         if (moved) {
             *start = number; /* what it has in its cache */
@@ -125,9 +125,9 @@ static int64_t stf_sweep(stf_loop *loop, int64_t *start, int looks, const int64_
 
 static void stf_rest(int64_t *idle) {
     if (*idle < LOOP_LOOKS)
-        STF_RELAX();
+        CPU_RELAX();
     else if (*idle < LOOP_YIELDS)
-        STF_YIELD();
+        CPU_YIELD();
     else
         stf_pause();
     (*idle)++;
@@ -136,10 +136,10 @@ static void stf_rest(int64_t *idle) {
 /* Begin a round: all queues are over, so that nobody is in one. A thread that takes one sees what was written before. */
 static void stf_begin_round(stf_loop *loop) {
     loop->value ^= 1;
-    STF_STORE(&loop->left, loop->count);
+    ATOMIC_STORE(&loop->left, loop->count);
     for (int64_t i = 0; i < loop->count; i++) {
         loop->queues[i].position = loop->queues[i].first;
-        STF_STORE(&loop->queues[i].state, LOOP_FREE);
+        ATOMIC_STORE(&loop->queues[i].state, LOOP_FREE);
     }
     loop->rounds++;
 }
@@ -153,26 +153,26 @@ static int64_t stf_lead(stf_loop *loop, const int64_t *words, int64_t rounds, co
     memcpy(loop->words, words, (size_t)loop->word_count * sizeof *words);
     loop->launches++;
     loop->rounds = idle = 0;
-    STF_STORE(&loop->failed, 0);
-    STF_STORE(&loop->arrived, 0);
-    STF_STORE(&loop->open, loop->launches);
-    missing = loop->wanted - STF_LOAD(&loop->present);
+    ATOMIC_STORE(&loop->failed, 0);
+    ATOMIC_STORE(&loop->arrived, 0);
+    ATOMIC_STORE(&loop->open, loop->launches);
+    missing = loop->wanted - ATOMIC_LOAD(&loop->present);
     if (loop->share != NULL && missing > 0) loop->share(loop->pool, loop->job, missing);
     while (loop->rounds < rounds) {
         stf_begin_round(loop);
-        while (STF_LOAD(&loop->left) != 0) {
-            int looks = STF_LOAD(&loop->inside) ? LOOP_LOOKS : 0;
+        while (ATOMIC_LOAD(&loop->left) != 0) {
+            int looks = ATOMIC_LOAD(&loop->inside) ? LOOP_LOOKS : 0;
             if (stf_sweep(loop, &start, looks, &never))
                 idle = 0;
             else
                 stf_rest(&idle);
         }
-        if (STF_LOAD(&loop->failed) != 0 || (flag != NULL && !*flag)) break;
+        if (ATOMIC_LOAD(&loop->failed) != 0 || (flag != NULL && !*flag)) break;
     }
-    STF_STORE(&loop->open, 0);
-    for (idle = 0; STF_LOAD(&loop->inside) != 0;) stf_rest(&idle);
-    int64_t failed = STF_LOAD(&loop->failed);
-    STF_STORE(&loop->is_led, 0);
+    ATOMIC_STORE(&loop->open, 0);
+    for (idle = 0; ATOMIC_LOAD(&loop->inside) != 0;) stf_rest(&idle);
+    int64_t failed = ATOMIC_LOAD(&loop->failed);
+    ATOMIC_STORE(&loop->is_led, 0);
     return failed;
 }
 
@@ -188,11 +188,11 @@ static int stf_launch(int64_t *slots) {
     stf_loop *loop = (stf_loop *)(uintptr_t)slots[LOOP_ITSELF];
     int64_t *result = (int64_t *)(uintptr_t)slots[LOOP_RESULT], start = stf_now(), took;
     *result = LOOP_NOT_RUN;
-    if (STF_LOAD(&loop->off) >= LOOP_MOST_OFF) return 1;
+    if (ATOMIC_LOAD(&loop->off) >= LOOP_MOST_OFF) return 1;
     *result = stf_lead(loop, slots + LOOP_FIRST_WORD, 1, NULL) - 1;
     took = stf_now() - start;
     int is_off = took < slots[LOOP_LEAST_NS] || took > slots[LOOP_MOST_NS];
-    STF_STORE(&loop->off, is_off ? STF_LOAD(&loop->off) + 1 : 0);
+    ATOMIC_STORE(&loop->off, is_off ? ATOMIC_LOAD(&loop->off) + 1 : 0);
     return *result >= 0;
 }
 
@@ -203,19 +203,19 @@ static int stf_launch(int64_t *slots) {
 static void stf_help(void *what, const int64_t *called, int (*has_work)(void *), void *work) {
     stf_loop *loop = (stf_loop *)what;
     int64_t start = 0, idle = 0, known = 0, free_since = 0;
-    STF_ADD(&loop->present, 1);
+    ATOMIC_ADD(&loop->present, 1);
     for (;;) {
-        int64_t launch = STF_LOAD(&loop->open), moved = 0;
+        int64_t launch = ATOMIC_LOAD(&loop->open), moved = 0;
         if (launch != 0) {
-            STF_ADD(&loop->inside, 1);
-            launch = STF_LOAD(&loop->open);
+            ATOMIC_ADD(&loop->inside, 1);
+            launch = ATOMIC_LOAD(&loop->open);
             if (launch != 0 && launch != known) {
                 known = launch;
-                start = (STF_ADD(&loop->arrived, 1) + 1) % loop->count;
+                start = (ATOMIC_ADD(&loop->arrived, 1) + 1) % loop->count;
                 moved = 1;
             }
             if (launch != 0) moved += stf_sweep(loop, &start, LOOP_LOOKS, called);
-            STF_ADD(&loop->inside, -1);
+            ATOMIC_ADD(&loop->inside, -1);
         }
         if (launch != 0) {
             free_since = 0;
@@ -223,17 +223,17 @@ static void stf_help(void *what, const int64_t *called, int (*has_work)(void *),
             free_since = stf_now();
             idle = 0;
         }
-        if (STF_LOAD(called)) {
-            STF_ADD(&loop->present, -1);
+        if (ATOMIC_LOAD(called)) {
+            ATOMIC_ADD(&loop->present, -1);
             return;
         }
         if (moved) {
             idle = 0;
         } else if (launch != 0 ? idle >= LOOP_YIELDS : has_work(work) || stf_now() - free_since > LOOP_LINGER_NS) {
-            STF_ADD(&loop->present, -1);
-            launch = STF_LOAD(&loop->open);
+            ATOMIC_ADD(&loop->present, -1);
+            launch = ATOMIC_LOAD(&loop->open);
             if (launch == 0 || launch == known) return;
-            STF_ADD(&loop->present, 1); /* it was opened just now, and its leader may count on this thread */
+            ATOMIC_ADD(&loop->present, 1); /* it was opened just now, and its leader may count on this thread */
         } else {
             stf_rest(&idle);
         }

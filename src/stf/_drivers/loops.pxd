@@ -1,7 +1,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
-from stf._drivers.pools cimport Pool, stf_job, stf_line, stf_share
+from stf._drivers.pools cimport Pool
 from stf._port.host_calls cimport CompiledCall
+
+cdef extern from "pools.h" nogil:
+    ctypedef struct stf_job:
+        void (*help)(void* what, const int64_t* called, int (*has_work)(void*) noexcept nogil, void* pool) noexcept nogil
+        void* what
+    void* stf_line(size_t size, void** whole) noexcept
+    void stf_share(void* pool, void* job, int64_t wanted) noexcept
 
 cdef extern from "loops.h" nogil:
     ctypedef int (*stf_body)(int64_t* slots) noexcept nogil
@@ -38,7 +45,7 @@ cdef extern from "loops.h" nogil:
         void* pool
         void* job
         int64_t* times
-    int STF_LINE
+    int CACHE_LINE
     int LOOP_OVER
     int LOOP_RESULT
     int LOOP_ITSELF

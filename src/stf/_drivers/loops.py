@@ -67,7 +67,7 @@ class Loop:
         done: cython.longlong = max([step[3] for queue in queues for step in queue], default=0) + 1
         loop = cython.address(self.loop)
         word: cython.Py_ssize_t = cython.sizeof(cython.longlong)
-        slots: cython.longlong = len(table) + (len(queues) + 1) * (STF_LINE // word)
+        slots: cython.longlong = len(table) + (len(queues) + 1) * (CACHE_LINE // word)
         self.table = cython.cast("int64_t*", stf_line(slots * word, cython.address(self.memory[0])))
         self.places = cython.cast("int32_t*", calloc(len(table) + 1, 4))
         loop.steps = cython.cast("stf_step*", calloc(count + 1, cython.sizeof(stf_step)))
@@ -76,7 +76,7 @@ class Loop:
         loop.words = cython.cast("int64_t*", calloc(words + 1, word))
         loop.word_count = words
         loop.done = cython.cast("uint8_t*", stf_line(done + 1, cython.address(self.memory[1])))
-        loop.queues = cython.cast("stf_queue*", stf_line(len(queues) * STF_LINE, cython.address(self.memory[2])))
+        loop.queues = cython.cast("stf_queue*", stf_line(len(queues) * CACHE_LINE, cython.address(self.memory[2])))
         self.clock = cython.cast("int64_t*", calloc(count + 1, word))
         if not (self.table and self.places and loop.steps and loop.waits and loop.numbers and loop.words):
             raise MemoryError
@@ -152,7 +152,7 @@ class Loop:
         i: cython.longlong
         own: cython.longlong
         place: cython.longlong = 0
-        per_line: cython.longlong = STF_LINE // cython.sizeof(cython.longlong)
+        per_line: cython.longlong = CACHE_LINE // cython.sizeof(cython.longlong)
         firsts = sorted({step[1] for queue in queues for step in queue if step[0] is not None})
         ends = dict(itertools.pairwise([*firsts, len(table)]))
         for queue in queues:
@@ -226,13 +226,11 @@ class Loop:
         return 0
 
     def let_help(self, pool, wanted):
-        """Let so many workers of a pool, which is always the same one, help; some come at once."""
+        """Let so many workers of a pool, which is always the same one, help with each launch."""
         loop = cython.address(self.loop)
         self.pool = pool
         loop.pool, loop.job, loop.share = pool.pool, cython.address(self.job), stf_share
         loop.wanted = wanted
-        if wanted > loop.present:
-            stf_share(loop.pool, loop.job, wanted - loop.present)
         return 0
 
     def helpers(self):

@@ -45,7 +45,7 @@ typedef struct stf_chain { /* the tasks of a stream that are not done, the oldes
     struct stf_chain *next;       /* of those that have got so far */
     int64_t is_listed;
     void *stream;
-    int64_t padding[STF_LINE / 8 + 1]; /* chains lie apart: threads write them, and who puts tasks reads them */
+    int64_t padding[CACHE_LINE / 8 + 1]; /* chains lie apart: threads write them, and who puts tasks reads them */
 } stf_chain;
 
 typedef struct stf_task {
@@ -92,9 +92,9 @@ typedef struct {
     stf_task **given, **done; /* rings with `POOL_ROOM` places */
     int64_t told;             /* Python has taken so many from `done` */
     int64_t unseen_ns;        /* about how long those take that were put since it looked whether threads take them */
-    int64_t padding[STF_LINE / 8];
+    int64_t padding[CACHE_LINE / 8];
     int64_t put; /* so many were put */
-    int64_t more_padding[STF_LINE / 8];
+    int64_t more_padding[CACHE_LINE / 8];
     stf_lock lock; /* of all that follows */
     stf_task *ready, *last_ready;
     stf_chain *reached; /* which have got to what somebody waits for */
@@ -107,22 +107,22 @@ typedef struct {
     int64_t asks;        /* Python looks at each task before it begins, until all are done */
     int64_t waiting;     /* threads that wait for a number, and leave their cores to others */
     int64_t napping;     /* a thread naps */
-    int64_t padding_too[STF_LINE / 8];
+    int64_t padding_too[CACHE_LINE / 8];
     int64_t awake; /* threads that run tasks, or look soon for some */
     int64_t ended; /* so many are, or were, in `done` */
-    int64_t last_padding[STF_LINE / 8];
+    int64_t last_padding[CACHE_LINE / 8];
 } stf_pool;
 
 /* Return room for what begins a line of the cache; NULL if there is no memory. `*whole` is to be freed. */
 static void *stf_line(size_t size, void **whole) {
-    *whole = calloc(1, size + STF_LINE);
-    return *whole == NULL ? NULL : (void *)(((uintptr_t)*whole + STF_LINE - 1) & ~(uintptr_t)(STF_LINE - 1));
+    *whole = calloc(1, size + CACHE_LINE);
+    return *whole == NULL ? NULL : (void *)(((uintptr_t)*whole + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
 }
 
 /* -- threads that sleep, with the lock of the pool ---------------------------------------------------------------- */
 
 static void stf_post(stf_sleeper *sleeper) {
-    if (!STF_SWAP(&sleeper->is_posted, 1)) POOL_RELEASE(sleeper->lock);
+    if (!ATOMIC_SWAP(&sleeper->is_posted, 1)) POOL_RELEASE(sleeper->lock);
 }
 
 /* Let a thread that sleeps come; return whether there was one. */
@@ -131,7 +131,7 @@ static int stf_call_one(stf_pool *pool) {
     if (sleeper == NULL) return 0;
     pool->sleepers = sleeper->next;
     sleeper->is_asleep = 0;
-    if (!sleeper->naps) STF_STORE_LATE(&pool->awake, pool->awake + 1);
+    if (!sleeper->naps) ATOMIC_STORE_LATE(&pool->awake, pool->awake + 1);
     stf_post(sleeper);
     return 1;
 }
@@ -168,11 +168,11 @@ static int stf_put(stf_pool *pool, stf_chain *chain, int64_t number, stf_task *t
     task->number = number;
     pool->given[pool->put & (POOL_ROOM - 1)] = task;
     pool->unseen_ns += task->cost_ns;
-    STF_SWAP(&pool->put, pool->put + 1); /* who goes to sleep looks for tasks once more after it has said so */
-    if (STF_LOAD(&pool->awake)) {
+    ATOMIC_SWAP(&pool->put, pool->put + 1); /* who goes to sleep looks for tasks once more after it has said so */
+    if (ATOMIC_LOAD(&pool->awake)) {
         if (pool->unseen_ns < POOL_CALL_NS) return 1;
         pool->unseen_ns = 0;
-        if (pool->put - STF_LOAD(&pool->taken) <= 1) return 1;
+        if (pool->put - ATOMIC_LOAD(&pool->taken) <= 1) return 1;
     }
     POOL_ACQUIRE(pool->lock);
     int comes = stf_call_one(pool) || pool->awake > 0;
@@ -182,14 +182,14 @@ static int stf_put(stf_pool *pool, stf_chain *chain, int64_t number, stf_task *t
 
 /* Return a task that is done and that Python was not told of; NULL if there is none. */
 static stf_task *stf_next_done(stf_pool *pool) {
-    if (pool->told == STF_LOAD(&pool->ended)) return NULL;
+    if (pool->told == ATOMIC_LOAD(&pool->ended)) return NULL;
     return pool->done[pool->told++ & (POOL_ROOM - 1)];
 }
 
 /* Return whether a stream has got to a number; if not, Python is told when it does, if that is with a task. */
 static int stf_want(stf_pool *pool, stf_chain *chain, int64_t number) {
     POOL_ACQUIRE(pool->lock);
-    int is_there = STF_LOAD(&chain->reached) >= number;
+    int is_there = ATOMIC_LOAD(&chain->reached) >= number;
     if (!is_there && (chain->wanted == 0 || number < chain->wanted)) chain->wanted = number;
     POOL_RELEASE(pool->lock);
     return is_there;
@@ -207,7 +207,7 @@ static void *stf_next_reached(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
     stf_chain *chain = pool->reached;
     if (chain != NULL) {
-        STF_STORE_LATE(&pool->reached, chain->next);
+        ATOMIC_STORE_LATE(&pool->reached, chain->next);
         chain->is_listed = 0;
     }
     pool->has_reached = 0;
@@ -234,13 +234,13 @@ static void stf_make_ready(stf_pool *pool, stf_task *task) {
     task->next_ready = NULL;
     pool->ready_ns += task->cost_ns;
     if (pool->ready == NULL)
-        STF_STORE_LATE(&pool->ready, task);
+        ATOMIC_STORE_LATE(&pool->ready, task);
     else
         pool->last_ready->next_ready = task;
     pool->last_ready = task;
 }
 
-static int stf_has_more(stf_pool *pool) { return pool->taken != STF_LOAD(&pool->put); }
+static int stf_has_more(stf_pool *pool) { return pool->taken != ATOMIC_LOAD(&pool->put); }
 
 /* Take what was put since: each comes after the one before in its chain, and after what it waits for. */
 static void stf_take_given(stf_pool *pool) {
@@ -248,9 +248,9 @@ static void stf_take_given(stf_pool *pool) {
         stf_task *task = pool->given[pool->taken & (POOL_ROOM - 1)];
         stf_chain *chain = task->chain;
         stf_wait *wait = (stf_wait *)(task + 1);
-        STF_STORE_LATE(&pool->taken, pool->taken + 1);
+        ATOMIC_STORE_LATE(&pool->taken, pool->taken + 1);
         for (stf_wait *end = wait + task->waits; wait < end; wait++) {
-            stf_task *before = STF_LOAD(&wait->chain->reached) >= wait->number ? NULL : stf_task_of(wait->chain, wait->number);
+            stf_task *before = ATOMIC_LOAD(&wait->chain->reached) >= wait->number ? NULL : stf_task_of(wait->chain, wait->number);
             if (before != NULL) stf_let_follow(task, before, &wait->edge);
         }
         task->before = chain->last;
@@ -269,7 +269,7 @@ static void stf_take_given(stf_pool *pool) {
 static stf_task *stf_take(stf_pool *pool) {
     stf_task *task = pool->ready;
     if (task != NULL) {
-        STF_STORE_LATE(&pool->ready, task->next_ready);
+        ATOMIC_STORE_LATE(&pool->ready, task->next_ready);
         pool->ready_ns -= task->cost_ns;
     }
     return task;
@@ -285,24 +285,24 @@ static void stf_finish(stf_pool *pool, stf_task *task) {
         task->next->before = NULL;
     for (stf_edge *edge = task->after; edge != NULL; edge = edge->next)
         if (--edge->task->left == 0) stf_make_ready(pool, edge->task);
-    if (--pool->count == 0) STF_STORE_LATE(&pool->asks, 0);
+    if (--pool->count == 0) ATOMIC_STORE_LATE(&pool->asks, 0);
     int64_t number = task->number;
     pool->done[pool->ended & (POOL_ROOM - 1)] = task; /* from here on it belongs to Python */
-    STF_STORE_LATE(&pool->ended, pool->ended + 1);
+    ATOMIC_STORE_LATE(&pool->ended, pool->ended + 1);
     if (chain->wanted && chain->wanted <= number && !chain->is_listed) {
         chain->is_listed = 1;
         chain->next = pool->reached;
-        STF_STORE_LATE(&pool->reached, chain);
+        ATOMIC_STORE_LATE(&pool->reached, chain);
         pool->has_reached = 1;
     }
-    STF_STORE_LATE(&chain->reached, number); /* who sees that is told of the task first; the chain may go then */
+    ATOMIC_STORE_LATE(&chain->reached, number); /* who sees that is told of the task first; the chain may go then */
 }
 
 /* Let Python look at each task that has not begun, before it does. */
 static void stf_ask(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
     stf_take_given(pool);
-    STF_STORE_LATE(&pool->asks, (int64_t)(pool->count > 0));
+    ATOMIC_STORE_LATE(&pool->asks, (int64_t)(pool->count > 0));
     POOL_RELEASE(pool->lock);
 }
 
@@ -336,13 +336,13 @@ static void stf_change_waiting(stf_pool *pool, int change) {
 
 /* -- looks without the lock, which may be late -------------------------------------------------------------------- */
 
-static int stf_asks(stf_pool *pool) { return STF_LOAD(&pool->asks) != 0; }
+static int stf_asks(stf_pool *pool) { return ATOMIC_LOAD(&pool->asks) != 0; }
 static int stf_has_ready(void *what) {
     stf_pool *pool = (stf_pool *)what;
-    return STF_LOAD(&pool->ready) != 0 || STF_LOAD(&pool->taken) != STF_LOAD(&pool->put);
+    return ATOMIC_LOAD(&pool->ready) != 0 || ATOMIC_LOAD(&pool->taken) != ATOMIC_LOAD(&pool->put);
 }
-static int stf_has_reached(stf_pool *pool) { return STF_LOAD(&pool->reached) != 0; }
-static int64_t stf_number_of(stf_chain *chain) { return STF_LOAD(&chain->reached); }
+static int stf_has_reached(stf_pool *pool) { return ATOMIC_LOAD(&pool->reached) != 0; }
+static int64_t stf_number_of(stf_chain *chain) { return ATOMIC_LOAD(&chain->reached); }
 
 /* -- what several threads do together ------------------------------------------------------------------------------- */
 
@@ -379,7 +379,9 @@ static void stf_take_out(stf_pool *pool, stf_job *job, int64_t count) {
 }
 
 /* Let nobody come any more; return whether nobody is there, and the job may go. */
-static int stf_end_job(stf_pool *pool, stf_job *job) {
+static int stf_end_job(void *in, void *what) {
+    stf_pool *pool = (stf_pool *)in;
+    stf_job *job = (stf_job *)what;
     POOL_ACQUIRE(pool->lock);
     stf_take_out(pool, job, job->wanted);
     int is_over = job->inside == 0;
@@ -392,7 +394,7 @@ static int stf_end_job(stf_pool *pool, stf_job *job) {
 static int stf_help_with_job(stf_pool *pool, stf_sleeper *me) {
     stf_job *job = pool->jobs;
     if (job == NULL) return 0;
-    STF_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    ATOMIC_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
     stf_take_given(pool);
     if (pool->ready == NULL) {
         stf_take_out(pool, job, 1);
@@ -403,7 +405,7 @@ static int stf_help_with_job(stf_pool *pool, stf_sleeper *me) {
         POOL_ACQUIRE(pool->lock);
         job->inside--;
     }
-    STF_STORE_LATE(&pool->awake, pool->awake + 1);
+    ATOMIC_STORE_LATE(&pool->awake, pool->awake + 1);
     return 1;
 }
 
@@ -420,7 +422,7 @@ static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
         if (task == NULL) {
             if (!stf_help_with_job(pool, me)) break;
             *has_run = 1;
-            if (pool->has_reached || pool->asks || STF_LOAD(&me->is_called)) break;
+            if (pool->has_reached || pool->asks || ATOMIC_LOAD(&me->is_called)) break;
             continue;
         }
         *has_run = 1;
@@ -432,16 +434,16 @@ static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
         if (task->is_timed) task->took_ns = stf_now() - start;
         POOL_ACQUIRE(pool->lock);
         if (failed) { /* Python calls it again for its error, and looks what that means for the others */
-            STF_STORE_LATE(&pool->asks, 1);
+            ATOMIC_STORE_LATE(&pool->asks, 1);
             task->has_failed = 1;
             task->next_ready = pool->ready;
             pool->ready_ns += task->cost_ns;
             if (pool->ready == NULL) pool->last_ready = task;
-            STF_STORE_LATE(&pool->ready, task);
+            ATOMIC_STORE_LATE(&pool->ready, task);
             break;
         }
         stf_finish(pool, task);
-        if (pool->has_reached || STF_LOAD(&me->is_called)) break;
+        if (pool->has_reached || ATOMIC_LOAD(&me->is_called)) break;
     }
     if (pool->has_reached || (pool->asks && pool->ready != NULL)) {
         needed = 1;
@@ -453,14 +455,14 @@ static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
 
 /* Let a thread be called, by who has the GIL. */
 static void stf_call(stf_sleeper *sleeper) {
-    STF_STORE_LATE(&sleeper->is_called, 1);
+    ATOMIC_STORE_LATE(&sleeper->is_called, 1);
     stf_post(sleeper);
 }
 
 /* A thread is awake no longer: it sleeps, or goes to Python. Return whether there is something to do, which it may do. */
 static int stf_leave(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
-    STF_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    ATOMIC_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
     stf_take_given(pool);
     int has_work = pool->has_reached || pool->ready != NULL || pool->jobs != NULL;
     POOL_RELEASE(pool->lock);
@@ -469,14 +471,14 @@ static int stf_leave(stf_pool *pool) {
 
 static void stf_come(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
-    STF_STORE_LATE(&pool->awake, pool->awake + 1);
+    ATOMIC_STORE_LATE(&pool->awake, pool->awake + 1);
     POOL_RELEASE(pool->lock);
 }
 
 /* Join those that sleep, or `naps`; return 0 if there is something to do, and -1 if another thread naps. */
 static int stf_lie_down(stf_pool *pool, stf_sleeper *me, int naps) {
     POOL_ACQUIRE(pool->lock);
-    if (!naps) STF_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
+    if (!naps) ATOMIC_SWAP(&pool->awake, pool->awake - 1); /* who puts a task looks then whether somebody is awake */
     stf_take_given(pool);
     int has_work = pool->has_reached || pool->ready != NULL || pool->jobs != NULL;
     int lies = has_work ? 0 : naps && pool->napping ? -1 : 1;
@@ -487,7 +489,7 @@ static int stf_lie_down(stf_pool *pool, stf_sleeper *me, int naps) {
         me->next = pool->sleepers;
         pool->sleepers = me;
     } else if (!naps) {
-        STF_STORE_LATE(&pool->awake, pool->awake + 1);
+        ATOMIC_STORE_LATE(&pool->awake, pool->awake + 1);
     }
     POOL_RELEASE(pool->lock);
     return lies;
@@ -500,7 +502,7 @@ static void stf_get_up(stf_pool *pool, stf_sleeper *me) {
         while (*link != me) link = &(*link)->next;
         *link = me->next;
         me->is_asleep = 0;
-        if (!me->naps) STF_STORE_LATE(&pool->awake, pool->awake + 1);
+        if (!me->naps) ATOMIC_STORE_LATE(&pool->awake, pool->awake + 1);
     }
     if (me->naps) pool->napping = 0;
     me->naps = 0;
@@ -511,7 +513,7 @@ static void stf_get_up(stf_pool *pool, stf_sleeper *me) {
 static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
     if (pool != NULL && stf_lie_down(pool, me, 0) == 0) return;
     POOL_ACQUIRE(me->lock);
-    STF_STORE_LATE(&me->is_posted, 0);
+    ATOMIC_STORE_LATE(&me->is_posted, 0);
     if (pool != NULL) stf_get_up(pool, me);
 }
 
@@ -520,7 +522,7 @@ static void stf_sleep_in(stf_pool *pool, stf_sleeper *me) {
 static int stf_nap(stf_pool *pool, stf_sleeper *me) {
     int lies = stf_lie_down(pool, me, 1);
     if (lies <= 0) return lies < 0;
-    if (POOL_ACQUIRE_FOR(me->lock, POOL_NAP_US)) STF_STORE_LATE(&me->is_posted, 0);
+    if (POOL_ACQUIRE_FOR(me->lock, POOL_NAP_US)) ATOMIC_STORE_LATE(&me->is_posted, 0);
     stf_get_up(pool, me);
     return 0;
 }
@@ -531,7 +533,7 @@ static int stf_rest_in(stf_pool *pool, stf_sleeper *me) {
     if (pool != NULL) stf_come(pool);
     for (;;) {
         int has_run = 0;
-        if (STF_SWAP(&me->is_called, 0)) break;
+        if (ATOMIC_SWAP(&me->is_called, 0)) break;
         if (pool != NULL) {
             is_needed = stf_run(pool, me, &has_run);
             if (is_needed) break;

@@ -21,9 +21,6 @@ cdef extern from "pools.h" nogil:
         stf_task* next
         int64_t took_ns
         int64_t has_failed
-    ctypedef struct stf_job:
-        void (*help)(void* what, const int64_t* called, int (*has_work)(void*) noexcept nogil, void* pool) noexcept nogil
-        void* what
     ctypedef struct stf_sleeper:
         stf_lock lock
     ctypedef struct stf_pool:
@@ -35,7 +32,7 @@ cdef extern from "pools.h" nogil:
     void POOL_FREE_LOCK(stf_lock lock) noexcept
     void POOL_ACQUIRE(stf_lock lock) noexcept
     void POOL_RELEASE(stf_lock lock) noexcept
-    void STF_STORE_LATE(int64_t* address, int64_t value) noexcept
+    void ATOMIC_STORE_LATE(int64_t* address, int64_t value) noexcept
     void* stf_line(size_t size, void** whole) noexcept
     stf_task* stf_new_task(size_t slots, size_t waits) noexcept
     void stf_follow(stf_task* task, stf_chain* chain, int64_t number) noexcept
@@ -54,8 +51,7 @@ cdef extern from "pools.h" nogil:
     bint stf_has_ready(stf_pool* pool) noexcept
     bint stf_has_reached(stf_pool* pool) noexcept
     int64_t stf_number_of(stf_chain* chain) noexcept
-    void stf_share(void* pool, void* job, int64_t wanted) noexcept
-    bint stf_end_job(stf_pool* pool, stf_job* job) noexcept
+    bint stf_end_job(void* pool, void* job) noexcept
     void stf_call(stf_sleeper* sleeper) noexcept
     int stf_rest_in(stf_pool* pool, stf_sleeper* me) noexcept
 
@@ -88,7 +84,7 @@ cdef class Pool:
     cdef int change_waiting(self, int change) noexcept
     cdef int collect(self) except -1
     cdef int let_go(self) except -1
-    cdef bint end_job(self, stf_job* job) noexcept
+    cdef bint end_job(self, void* job) noexcept
     cdef bint has_ready(self) noexcept
     cdef int run_asked(self, list errors) except -1
 

@@ -57,7 +57,7 @@ class Chain:
 
     def reach(self, number):
         """The stream has got to a number without a task; it has none that is not done."""
-        STF_STORE_LATE(cython.address(self.chain.reached), number)
+        ATOMIC_STORE_LATE(cython.address(self.chain.reached), number)
         return 0
 
 

@@ -8,42 +8,42 @@
 #include <string.h>
 #include <time.h>
 
-enum { STF_LINE = 64 }; /* bytes of a line of the cache, which takes long to go from core to core */
+enum { CACHE_LINE = 64 }; /* bytes of a line of the cache, which takes long to go from core to core */
 
-/* Loads and stores are in one order for all threads. STF_STORE_LATE is for who does not look for an answer, and costs
+/* Loads and stores are in one order for all threads. ATOMIC_STORE_LATE is for who does not look for an answer, and costs
    less: what was written before it is seen by who sees it. */
 #ifdef _MSC_VER
 #include <windows.h>
-#define STF_LOAD8(p) (*(volatile uint8_t *)(p))
-#define STF_STORE8(p, v) (_ReadWriteBarrier(), *(volatile uint8_t *)(p) = (uint8_t)(v))
-#define STF_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
-#define STF_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
-#define STF_STORE_LATE(p, v) STF_STORE((p), (v))
-#define STF_SWAP(p, v) ((int64_t)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
-#define STF_ADD(p, v) ((int64_t)InterlockedExchangeAdd64((volatile LONG64 *)(p), (v)))
-#define STF_RELAX() YieldProcessor()
-#define STF_YIELD() SwitchToThread()
+#define ATOMIC_LOAD8(p) (*(volatile uint8_t *)(p))
+#define ATOMIC_STORE8(p, v) (_ReadWriteBarrier(), *(volatile uint8_t *)(p) = (uint8_t)(v))
+#define ATOMIC_LOAD(p) ((int64_t)InterlockedCompareExchange64((volatile LONG64 *)(p), 0, 0))
+#define ATOMIC_STORE(p, v) ((void)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
+#define ATOMIC_STORE_LATE(p, v) ATOMIC_STORE((p), (v))
+#define ATOMIC_SWAP(p, v) ((int64_t)InterlockedExchange64((volatile LONG64 *)(p), (LONG64)(v)))
+#define ATOMIC_ADD(p, v) ((int64_t)InterlockedExchangeAdd64((volatile LONG64 *)(p), (v)))
+#define CPU_RELAX() YieldProcessor()
+#define CPU_YIELD() SwitchToThread()
 static void stf_pause(void) { Sleep(0); }
 static int stf_swap_if(int64_t *p, int64_t from, int64_t to) {
     return InterlockedCompareExchange64((volatile LONG64 *)p, to, from) == from;
 }
 #else
 #include <sched.h>
-#define STF_LOAD8(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
-#define STF_STORE8(p, v) __atomic_store_n((p), (uint8_t)(v), __ATOMIC_RELEASE)
-#define STF_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST) /* as cheap as others, on most machines */
-#define STF_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
-#define STF_STORE_LATE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define STF_SWAP(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
-#define STF_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define ATOMIC_LOAD8(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define ATOMIC_STORE8(p, v) __atomic_store_n((p), (uint8_t)(v), __ATOMIC_RELEASE)
+#define ATOMIC_LOAD(p) __atomic_load_n((p), __ATOMIC_SEQ_CST) /* as cheap as others, on most machines */
+#define ATOMIC_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define ATOMIC_STORE_LATE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define ATOMIC_SWAP(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define ATOMIC_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 #if defined(__x86_64__) || defined(__i386__)
-#define STF_RELAX() __builtin_ia32_pause()
+#define CPU_RELAX() __builtin_ia32_pause()
 #elif defined(__aarch64__)
-#define STF_RELAX() __asm__ __volatile__("yield")
+#define CPU_RELAX() __asm__ __volatile__("yield")
 #else
-#define STF_RELAX() ((void)0)
+#define CPU_RELAX() ((void)0)
 #endif
-#define STF_YIELD() sched_yield()
+#define CPU_YIELD() sched_yield()
 static void stf_pause(void) {
     struct timespec pause = {0, 50000};
     nanosleep(&pause, NULL);

@@ -170,7 +170,10 @@ class Port:
         return 1
 
     def share(self, job, count):
-        """Let up to `count` idle workers call a job beside who asks, who does what they leave; perhaps none does."""
+        """Let up to `count` idle workers call a job beside who asks, who does what they leave; perhaps none does.
+
+        With a loop of `loops`, they do so whenever that is led.
+        """
         return 0
 
     def owns_thread(self, ident):

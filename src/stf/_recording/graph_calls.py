@@ -162,6 +162,8 @@ class Call(LaunchPart):
             launch.engine.ran += 1
 
 
+@cython.no_gc
+@cython.cclass
 class LoopCall(HostCall):
     """A loop of compiled bodies, to be run in one launch, which perhaps `ends` with it.
 
