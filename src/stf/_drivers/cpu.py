@@ -102,9 +102,9 @@ class CpuDriver(QueueDriver):
         return 0
 
     def share(self, job, count):
-        if self.pool is None or not isinstance(job, Loop):
+        if not isinstance(job, Loop):
             return QueueDriver.share(self, job, count)
-        if count > 0 and self.pool.begin():
+        if self.pool is not None and count > 0 and self.pool.begin():
             cython.cast(Loop, job).let_help(self.pool, count)  # who leads it calls them
             self.gate.enter()
             try:
