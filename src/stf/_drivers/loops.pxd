@@ -1,3 +1,4 @@
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from stf._drivers.pools cimport Pool
@@ -62,6 +63,7 @@ cdef extern from "loops.h" nogil:
 
 cdef stf_body function_of(object body) except? NULL
 
+@cython.no_gc_clear
 cdef class Loop:
     cdef stf_loop loop
     cdef stf_job job  # to help

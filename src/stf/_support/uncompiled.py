@@ -23,7 +23,7 @@ def _decorator(*args: Any) -> Any:
     return _same
 
 
-cclass = final = no_gc = _same  # used as @name
+cclass = final = no_gc = no_gc_clear = _same  # used as @name
 annotation_typing = binding = freelist = nonecheck = _decorator  # used as @name(...)
 
 # Types
