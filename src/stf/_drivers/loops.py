@@ -35,7 +35,8 @@ from stf._port.native import CALL, COPY, FILL
 PATIENCE: cython.int = 4000  # pauses of 50 us or more, in which a helper goes that waits for a launch
 
 
-@cython.no_gc_clear  # what is freed needs the pool
+# Its pool must be there when it is freed.
+@cython.no_gc_clear
 @cython.cclass
 class Loop:
     """Steps in queues, with their table of arguments; one launch at a time.
