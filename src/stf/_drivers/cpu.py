@@ -68,7 +68,7 @@ class CpuDriver(QueueDriver):
                 return False
             waits += 1
             op = op.next
-        if self.chooser is not None or not self.pool.has_room() or not call.may_run_compiled():
+        if self.chooser is not None or not self.pool.has_room():
             return False
         task = self.pool.task_for(call, waits)
         if task == cython.NULL:

@@ -9,6 +9,7 @@
 
 enum { LOOP_LOOKS = 64, LOOP_YIELDS = 1024 }; /* at a byte; before who finds no work sleeps: about a millisecond */
 enum { LOOP_LINGER_NS = 100000 };              /* how long a helper waits for the next launch */
+enum { LOOP_CLOSED = -1 };                     /* in place of the number of a launch: there will be none */
 enum { LOOP_FREE = 0, LOOP_TAKEN = 1, LOOP_OVER = 2 }; /* the states of a queue */
 
 typedef int (*stf_body)(int64_t *slots); /* 0 if all went well; its arguments are in a table, from the second slot on */
@@ -177,9 +178,8 @@ static int64_t stf_lead(stf_loop *loop, const int64_t *words, int64_t rounds, co
 }
 
 /* The slots of a call that launches: where to say which step failed, the loop, how long a round takes that is as known,
-   and the words of the launch. */
-enum { LOOP_RESULT = 1, LOOP_ITSELF, LOOP_LEAST_NS, LOOP_MOST_NS, LOOP_FIRST_WORD };
-enum { LOOP_NOT_RUN = -2 };
+   what is the result of one that is not run, and the words of the launch. */
+enum { LOOP_RESULT = 1, LOOP_ITSELF, LOOP_LEAST_NS, LOOP_MOST_NS, LOOP_NOT_RUN, LOOP_FIRST_WORD };
 enum { LOOP_MOST_OFF = 4 };
 
 /* Lead one round, as a compiled call. After some that took other times than known it fails at once: who plans must look
@@ -187,7 +187,7 @@ enum { LOOP_MOST_OFF = 4 };
 static int stf_launch(int64_t *slots) {
     stf_loop *loop = (stf_loop *)(uintptr_t)slots[LOOP_ITSELF];
     int64_t *result = (int64_t *)(uintptr_t)slots[LOOP_RESULT], start = stf_now(), took;
-    *result = LOOP_NOT_RUN;
+    *result = slots[LOOP_NOT_RUN];
     if (ATOMIC_LOAD(&loop->off) >= LOOP_MOST_OFF) return 1;
     *result = stf_lead(loop, slots + LOOP_FIRST_WORD, 1, NULL) - 1;
     took = stf_now() - start;
@@ -206,38 +206,42 @@ static void stf_help(void *what, const int64_t *called, int (*has_work)(void *),
     ATOMIC_ADD(&loop->present, 1);
     for (;;) {
         int64_t launch = ATOMIC_LOAD(&loop->open), moved = 0;
-        if (launch != 0) {
+        if (launch > 0) {
             ATOMIC_ADD(&loop->inside, 1);
             launch = ATOMIC_LOAD(&loop->open);
-            if (launch != 0 && launch != known) {
+            if (launch > 0 && launch != known) {
                 known = launch;
                 start = (ATOMIC_ADD(&loop->arrived, 1) + 1) % loop->count;
                 moved = 1;
             }
-            if (launch != 0) moved += stf_sweep(loop, &start, LOOP_LOOKS, called);
+            if (launch > 0) moved += stf_sweep(loop, &start, LOOP_LOOKS, called);
             ATOMIC_ADD(&loop->inside, -1);
         }
-        if (launch != 0) {
+        if (launch == LOOP_CLOSED || ATOMIC_LOAD(called)) break;
+        if (launch > 0) {
             free_since = 0;
         } else if (free_since == 0) {
             free_since = stf_now();
             idle = 0;
         }
-        if (ATOMIC_LOAD(called)) {
-            ATOMIC_ADD(&loop->present, -1);
-            return;
-        }
         if (moved) {
             idle = 0;
-        } else if (launch != 0 ? idle >= LOOP_YIELDS : has_work(work) || stf_now() - free_since > LOOP_LINGER_NS) {
+        } else if (launch > 0 ? idle >= LOOP_YIELDS : has_work(work) || stf_now() - free_since > LOOP_LINGER_NS) {
             ATOMIC_ADD(&loop->present, -1);
             launch = ATOMIC_LOAD(&loop->open);
-            if (launch == 0 || launch == known) return;
+            if (launch <= 0 || launch == known) return;
             ATOMIC_ADD(&loop->present, 1); /* it was opened just now, and its leader may count on this thread */
         } else {
             stf_rest(&idle);
         }
     }
+    ATOMIC_ADD(&loop->present, -1);
+}
+
+/* Count the forks that this process comes from. */
+static int64_t stf_count_forks(int64_t more) {
+    static int64_t forks;
+    return forks += more;
 }
 
 /* -- bodies, which get their arguments from the second slot on ---------------------------------------------------- */

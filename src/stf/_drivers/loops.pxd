@@ -37,6 +37,7 @@ cdef extern from "loops.h" nogil:
         uint8_t* done
         stf_queue* queues
         int64_t count
+        int64_t open
         int64_t present
         int64_t rounds
         int64_t word_count
@@ -52,11 +53,15 @@ cdef extern from "loops.h" nogil:
     int LOOP_ITSELF
     int LOOP_LEAST_NS
     int LOOP_MOST_NS
+    int LOOP_NOT_RUN
+    int64_t LOOP_CLOSED
     int LOOP_FIRST_WORD
     int64_t stf_lead(stf_loop* loop, const int64_t* words, int64_t rounds, const uint8_t* flag) noexcept
     int stf_launch(int64_t* slots) noexcept
     void stf_help(void* what, const int64_t* called, int (*has_work)(void*) noexcept nogil, void* work) noexcept
     void stf_pause() noexcept
+    int64_t stf_count_forks(int64_t more) noexcept
+    void ATOMIC_STORE(int64_t* address, int64_t value) noexcept
     int stf_fill(int64_t* slots) noexcept
     int stf_copy(int64_t* slots) noexcept
     int stf_call_python(int64_t* slots) noexcept
@@ -65,13 +70,13 @@ cdef stf_body function_of(object body) except? NULL
 
 @cython.no_gc_clear
 cdef class Loop:
-    cdef stf_loop loop
-    cdef stf_job job  # to help
+    cdef stf_loop* loop
+    cdef stf_job* job  # to help
     cdef Pool pool  # whose workers help
     cdef int64_t* table
     cdef int32_t* places  # in it, of each slot
-    cdef void* memory[3]  # of what begins a line of the cache
-    cdef readonly int size  # of the table
+    cdef void* memory[5]  # of what begins a line of the cache
+    cdef int64_t forks  # before it had helpers
     cdef readonly list words  # in the uncompiled form: of a launch
     cdef readonly int64_t count  # of steps
     cdef int64_t* clock  # the times of the steps

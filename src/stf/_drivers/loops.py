@@ -27,12 +27,13 @@ The C is in ``loops.h``, which ``make tsan`` runs with ThreadSanitizer. Uncompil
 from __future__ import annotations
 
 import itertools
+import os
 
 import cython
 
-from stf._port.native import CALL, COPY, FILL
+from stf._port.native import CALL, COPY, FILL, NOT_RUN
 
-PATIENCE: cython.int = 4000  # pauses of 50 us or more, in which a helper goes that waits for a launch
+PATIENCE: cython.int = 4000  # pauses of 50 us or more, for a helper that has lost its core
 
 
 # Its pool must be there when it is freed.
@@ -68,9 +69,13 @@ class Loop:
             max([word for queue in queues for step in queue for _, word in step[4]], default=-1) + 1
         )
         done: cython.longlong = max([step[3] for queue in queues for step in queue], default=0) + 1
-        loop = cython.address(self.loop)
         word: cython.Py_ssize_t = cython.sizeof(cython.longlong)
         slots: cython.longlong = len(table) + (len(queues) + 1) * (CACHE_LINE // word)
+        self.loop = cython.cast("stf_loop*", stf_line(cython.sizeof(stf_loop), cython.address(self.memory[3])))
+        self.job = cython.cast("stf_job*", stf_line(cython.sizeof(stf_job), cython.address(self.memory[4])))
+        if self.loop == cython.NULL or self.job == cython.NULL:
+            raise MemoryError
+        loop = self.loop
         self.table = cython.cast("int64_t*", stf_line(slots * word, cython.address(self.memory[0])))
         self.places = cython.cast("int32_t*", calloc(len(table) + 1, 4))
         loop.steps = cython.cast("stf_step*", calloc(count + 1, cython.sizeof(stf_step)))
@@ -131,21 +136,28 @@ class Loop:
         i: cython.int
         if not cython.compiled or not self.has_ended():
             return
-        for i in range(3):
+        if self.loop != cython.NULL:
+            free(self.loop.steps)
+            free(self.loop.waits)
+            free(self.loop.numbers)
+            free(self.loop.words)
+        for i in range(5):
             free(self.memory[i])
         free(self.places)
-        free(self.loop.steps)
-        free(self.loop.waits)
-        free(self.loop.numbers)
-        free(self.loop.words)
         free(self.clock)
 
     def has_ended(self):
-        """Let helpers go that wait for a launch; return False if one never does: it was in the parent of a fork."""
+        """Let helpers go; return False if one may still use the memory, which is not freed then.
+
+        They go at once. But one may have lost its core for long, and after a fork those of the parent are not here.
+        """
         if self.pool is None:
             return True
+        if self.forks != stf_count_forks(0):
+            return False
+        ATOMIC_STORE(cython.address(self.loop.open), LOOP_CLOSED)
         for _ in range(PATIENCE):
-            if self.pool.end_job(cython.address(self.job)):
+            if self.pool.end_job(self.job):
                 return True
             stf_pause()
         return False
@@ -192,7 +204,7 @@ class Loop:
             call = self.call(words, 0, 0, 0)
             look = cython.cast("uint8_t*", cython.cast("uintptr_t", cython.cast(cython.longlong, flag)))
             with cython.nogil:
-                failed = stf_lead(cython.address(self.loop), call.slots + LOOP_FIRST_WORD, most, look)
+                failed = stf_lead(self.loop, call.slots + LOOP_FIRST_WORD, most, look)
             return failed - 1
         from stf._drivers.plain_loops import lead
 
@@ -214,8 +226,8 @@ class Loop:
         if call.slots == cython.NULL:
             raise MemoryError
         call.slots[LOOP_RESULT] = cython.cast(cython.longlong, cython.cast("uintptr_t", call.slots))
-        call.slots[LOOP_ITSELF] = cython.cast(cython.longlong, cython.cast("uintptr_t", cython.address(self.loop)))
-        call.slots[LOOP_LEAST_NS], call.slots[LOOP_MOST_NS] = least_ns, most_ns
+        call.slots[LOOP_ITSELF] = cython.cast(cython.longlong, cython.cast("uintptr_t", self.loop))
+        call.slots[LOOP_LEAST_NS], call.slots[LOOP_MOST_NS], call.slots[LOOP_NOT_RUN] = least_ns, most_ns, NOT_RUN
         for i in range(len(words)):
             call.slots[LOOP_FIRST_WORD + i] = words[i]
         call.function = cython.cast(cython.longlong, cython.cast("uintptr_t", stf_launch))
@@ -230,9 +242,9 @@ class Loop:
 
     def let_help(self, pool, wanted):
         """Let so many workers of a pool, which is always the same one, help with each launch."""
-        loop = cython.address(self.loop)
-        self.pool = pool
-        loop.pool, loop.job, loop.share = pool.pool, cython.address(self.job), stf_share
+        loop = self.loop
+        self.pool, self.forks = pool, stf_count_forks(0)
+        loop.pool, loop.job, loop.share = pool.pool, self.job, stf_share
         loop.wanted = wanted
         return 0
 
@@ -259,6 +271,11 @@ class Loop:
         return [self.clock[step] for step in range(self.count)]
 
 
+def forked():
+    """This process is the child of a fork."""
+    stf_count_forks(1)
+
+
 def function_of(body):
     """Return the function of a step; NULL where it only orders."""
     if body is None:
@@ -274,6 +291,8 @@ def function_of(body):
 
 if not cython.compiled:
     del Loop.__cinit__, Loop.__dealloc__
+elif hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=forked)
 
 
 class Loops:

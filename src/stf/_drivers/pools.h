@@ -83,6 +83,7 @@ typedef struct stf_sleeper { /* a thread that runs tasks, and is called by other
     int64_t is_posted;  /* the lock is released */
     int64_t is_asleep;  /* among `sleepers` */
     int64_t naps;       /* and looks again soon */
+    int64_t in_body;    /* it runs a task, and does not hear a call before its end */
     struct stf_sleeper *next;
 } stf_sleeper;
 
@@ -104,7 +105,7 @@ typedef struct {
     int64_t has_reached; /* `reached` is not empty, and no thread is on its way to Python */
     int64_t count;       /* of tasks that were taken and are not done */
     int64_t ready_ns;    /* about how long those take that are ready */
-    int64_t asks;        /* Python looks at each task before it begins, until all are done */
+    int64_t asks;        /* Python looks at each task before it begins, until all that were put are done */
     int64_t waiting;     /* threads that wait for a number, and leave their cores to others */
     int64_t napping;     /* a thread naps */
     int64_t padding_too[CACHE_LINE / 8];
@@ -285,7 +286,7 @@ static void stf_finish(stf_pool *pool, stf_task *task) {
         task->next->before = NULL;
     for (stf_edge *edge = task->after; edge != NULL; edge = edge->next)
         if (--edge->task->left == 0) stf_make_ready(pool, edge->task);
-    if (--pool->count == 0) ATOMIC_STORE_LATE(&pool->asks, 0);
+    if (--pool->count == 0 && !stf_has_more(pool)) ATOMIC_STORE_LATE(&pool->asks, 0);
     int64_t number = task->number;
     pool->done[pool->ended & (POOL_ROOM - 1)] = task; /* from here on it belongs to Python */
     ATOMIC_STORE_LATE(&pool->ended, pool->ended + 1);
@@ -341,6 +342,7 @@ static int stf_has_ready(void *what) {
     stf_pool *pool = (stf_pool *)what;
     return ATOMIC_LOAD(&pool->ready) != 0 || ATOMIC_LOAD(&pool->taken) != ATOMIC_LOAD(&pool->put);
 }
+static int stf_is_busy(stf_sleeper *sleeper) { return ATOMIC_LOAD(&sleeper->in_body) != 0; }
 static int stf_has_reached(stf_pool *pool) { return ATOMIC_LOAD(&pool->reached) != 0; }
 static int64_t stf_number_of(stf_chain *chain) { return ATOMIC_LOAD(&chain->reached); }
 
@@ -416,21 +418,23 @@ static int stf_help_with_job(stf_pool *pool, stf_sleeper *me) {
 static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
     int needed = 0;
     POOL_ACQUIRE(pool->lock);
-    for (;;) {
+    while (!ATOMIC_LOAD(&me->is_called)) {
         stf_take_given(pool);
         stf_task *task = pool->asks ? NULL : stf_take(pool);
         if (task == NULL) {
             if (!stf_help_with_job(pool, me)) break;
             *has_run = 1;
-            if (pool->has_reached || pool->asks || ATOMIC_LOAD(&me->is_called)) break;
+            if (pool->has_reached || pool->asks) break;
             continue;
         }
         *has_run = 1;
         *task->fate = POOL_BEGUN;
         stf_call_for_much(pool);
         POOL_RELEASE(pool->lock);
+        ATOMIC_STORE_LATE(&me->in_body, 1);
         int64_t start = task->is_timed ? stf_now() : 0;
         int failed = task->body(task->slots);
+        ATOMIC_STORE_LATE(&me->in_body, 0);
         if (task->is_timed) task->took_ns = stf_now() - start;
         POOL_ACQUIRE(pool->lock);
         if (failed) { /* Python calls it again for its error, and looks what that means for the others */
@@ -443,7 +447,7 @@ static int stf_run(stf_pool *pool, stf_sleeper *me, int *has_run) {
             break;
         }
         stf_finish(pool, task);
-        if (pool->has_reached || ATOMIC_LOAD(&me->is_called)) break;
+        if (pool->has_reached) break;
     }
     if (pool->has_reached || (pool->asks && pool->ready != NULL)) {
         needed = 1;

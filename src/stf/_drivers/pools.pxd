@@ -52,6 +52,7 @@ cdef extern from "pools.h" nogil:
     bint stf_has_reached(stf_pool* pool) noexcept
     int64_t stf_number_of(stf_chain* chain) noexcept
     bint stf_end_job(void* pool, void* job) noexcept
+    bint stf_is_busy(stf_sleeper* sleeper) noexcept
     void stf_call(stf_sleeper* sleeper) noexcept
     int stf_rest_in(stf_pool* pool, stf_sleeper* me) noexcept
 
@@ -75,6 +76,7 @@ cdef class Pool:
     cdef void* task_for(self, HostCall call, int waits) noexcept
     cdef int follow(self, void* task, Chain chain, int64_t number) noexcept
     cdef object call_of(self, void* task)
+    cdef bint may_put(self, void* task) except -1
     cdef bint put(self, Chain chain, int64_t number, void* task) noexcept
     cdef bint want(self, Chain chain, int64_t number) noexcept
     cdef int want_only(self, Chain chain, int64_t number) noexcept
@@ -92,4 +94,5 @@ cdef class Sleeper:
     cdef stf_sleeper sleeper
     cdef object baton  # of the uncompiled form
     cdef int call(self) except -1
+    cdef bint is_busy(self) noexcept
     cdef bint rest(self, Pool pool) except -1

@@ -129,6 +129,10 @@ class Pool:
         free(task)
         return call
 
+    def may_put(self, task):
+        """Return whether the code of a call may run in its place, as far as is known now; nothing is allocated."""
+        return cython.cast(HostCall, cython.cast("stf_task*", task).object).may_run_compiled()
+
     def put(self, chain, number, task):
         """Put a task behind those of a stream, which gets to a number with it; return whether a worker will run it."""
         chain.put = number
@@ -252,6 +256,10 @@ class Sleeper:
         else:
             self.baton.release()
         return 0
+
+    def is_busy(self):
+        """Return whether the worker runs a task, and comes after its end."""
+        return cython.compiled and stf_is_busy(cython.address(self.sleeper))
 
     def rest(self, pool):
         """Run tasks of a pool, or of None, until this is called; return True if Python is needed before."""

@@ -257,12 +257,14 @@ class QueueDriver(Driver):
                     self.advance(lane)
                     self.settle()
             if cython.compiled and lane.task != cython.NULL and lane.head is None and not lane.busy:
-                task, lane.task = lane.task, cython.NULL
-                lane.first_wait = lane.last_wait = None
-                if not self.pool.put(lane.chain, sequence, task) and not self.comes:
-                    self.comes = True
-                    self.call_for_tasks()
-                return 0
+                if self.pool.may_put(lane.task):
+                    task, lane.task = lane.task, cython.NULL
+                    lane.first_wait = lane.last_wait = None
+                    if not self.pool.put(lane.chain, sequence, task) and not self.comes:
+                        self.comes = True
+                        self.call_for_tasks()
+                    return 0
+                self.queue_waits(lane)
             if self.is_idle(lane) and self.reach(lane, sequence):
                 self.settle()
             else:
@@ -347,7 +349,12 @@ class QueueDriver(Driver):
                 return 0
             if at == len(self.helpers):
                 self.helpers.append(self.stream_create(-1))
-            if self.is_idle(self.streams[self.helpers[at]]):
+            self.gate.enter()
+            try:
+                is_idle: cython.bint = self.is_idle(self.streams[self.helpers[at]])
+            finally:
+                self.gate.leave()
+            if is_idle:
                 self.call(self.helpers[at], job)
                 count -= 1
         return 0

@@ -30,11 +30,13 @@ class Workers:
         return 0
 
     def pop(self):
-        """Take the first one out; return it, or None."""
+        """Take the first one out that can come at once, or else the first one; return it, or None."""
         worker = self.first
-        if worker is not None:
-            self.first = worker.next_idle
-            worker.next_idle = None
+        while worker is not None and worker.sleeper.is_busy():
+            worker = worker.next_idle
+        if worker is None:
+            worker = self.first
+        self.remove(worker)
         return worker
 
     def remove(self, worker):

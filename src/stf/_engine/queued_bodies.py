@@ -128,7 +128,12 @@ class QueuedBody(HostCall):
     def may_run_compiled(self):
         if self.outcome is None or self.engine.cancelled is not None or self.task.fate != WAITS:
             return False
-        return self.inputs is None or not any([item.failed() is not None for item in self.inputs])
+        if self.inputs is not None:
+            for item in self.inputs:
+                outcome: Outcome = item
+                if outcome.failed() is not None:
+                    return False
+        return True
 
     def begins(self):
         return cython.address(self.task.fate)

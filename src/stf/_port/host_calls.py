@@ -39,7 +39,7 @@ class HostCall:
     """What a driver calls on the host without arguments; perhaps there is compiled code for it."""
 
     def may_run_compiled(self):
-        """Return whether the code may run in its place, as far as is known now; asked by who has the GIL."""
+        """Return whether the code may run in its place, as far as is known now; asked with a gate held."""
         return False
 
     def begins(self):

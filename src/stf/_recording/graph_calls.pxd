@@ -9,4 +9,4 @@ cdef class LoopCall(HostCall):
     cdef Launch launch
     cdef object run
     cdef bint ends  # nothing comes after it in the launch
-    cdef object perform(self, object failed)
+    cdef object perform(self, object run)

@@ -225,9 +225,7 @@ class LoopCall(HostCall):
 
     def ran_compiled(self):
         self.launch.engine.ran += 1
-        self.launch.remaining -= 1
-        if self.launch.remaining == 0:
-            self.launch.outcome.pending = False
+        self.launch.one_done()
         return 0
 
     def call_again(self):

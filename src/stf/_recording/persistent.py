@@ -8,7 +8,8 @@ one body on the host, which runs planned queues of steps (`_drivers.loops`)::
 
 Graphs in graphs, and repetitions of few steps, are flattened into the same steps. A launch with other numbers, or other
 data, writes the slots of the table that depend on these before it runs. The table belongs to one launch at a time.
-Launches with other data may run beside each other, so each takes an idle loop, or makes one.
+Launches with other data may run beside each other, so each takes an idle loop, or makes one. Those with the recorded
+data are in order, and share one.
 
 It is one body to the engine: ordered, skipped and failed as one. Compiled bodies can raise; then what is left is left
 out, and the body is called once more, as it is when it is played, for its error. A launch is played where each
@@ -41,7 +42,7 @@ LONG_NS = 40_000.0  # of a step that may be cut in pieces of half of that
 COPY_NS = 100.0  # of a copy, and of each 20 bytes of it
 MEASURED = 4  # launches whose steps are measured, or half of it if they take longer than to plan; the least time counts
 ROUNDS = 256  # that are run before somebody looks whether the context was cancelled
-LONGEST_NS = 1_000_000  # of a launch that a worker runs without Python: nobody can call it meanwhile
+LONGEST_NS = 1_000_000  # of launches that a worker runs without Python: it hears no call meanwhile
 ONCE = 0, 1, 0  # see `launch`
 NOTHING: tuple[Any, ...] = ()
 
@@ -297,7 +298,7 @@ class Loops:
         return self.is_asked or not self.reasons or self.outline is None
 
     def made(self, thing: Any, port: Any, known: Steps | None = None) -> Plan | None:
-        """Return a new loop, perhaps of steps that are known, which no other one uses any more; None if there is none.
+        """Return a new loop, perhaps of steps that are known, whose costs it plans by; None if there is none.
 
         Whatever the reason is, what is played does the same.
         """
@@ -325,26 +326,25 @@ class Loops:
         except IndexError:
             return self.made(thing, port)
 
-    def may_share(self, plan: Plan, rebinding: Any) -> bool:
-        """Return whether a launch may share a loop with others before it and after it.
-
-        All have the recorded data, which order them.
-        """
-        if rebinding is not None or plan.is_moved or plan.called or plan.version != self.version:
-            return False
-        return self.known_ns > 0
-
     def is_short(self, plan: Plan) -> bool:
         """Return whether a launch is known to be so short that a worker may run it without Python."""
         return plan.to_measure == 0 and 0 < self.took_ns < LONGEST_NS
 
     def share(self, plan: Plan) -> bool:
-        """Let a launch share a loop; return False if another one has it for itself."""
+        """Let a launch with the recorded data share a loop with others, which these data order.
+
+        Return False if another launch has it for itself, or other data are in its table.
+        """
+        if plan.called or self.known_ns <= 0:
+            return False
         with self.lock:
             if plan.users == 0:
                 try:
                     self.idle.remove(plan)
                 except ValueError:
+                    return False
+                if plan.is_moved or plan.version != self.version:
+                    self.idle.append(plan)
                     return False
             plan.users += 1
             return True
@@ -353,10 +353,8 @@ class Loops:
         """A launch no longer shares a loop; a `better` one may have been planned."""
         with self.lock:
             plan.users -= 1
-            if better is not plan:
+            if better.version == self.version and (better is not plan or plan.users == 0):
                 self.idle.append(better)
-            elif plan.users == 0 and plan.version == self.version:
-                self.idle.append(plan)
 
     def noted(self, plan: Plan, thing: Any, port: Any, took_ns: int, rounds: int, is_measured: bool) -> Plan:
         """Note that the last launch took `took_ns`, for so many `rounds`; return its loop, or a better one.
@@ -497,6 +495,7 @@ class Run:
             self.rounds += done
             if done < wanted or (flag and not ctypes.c_uint8.from_address(flag).value):
                 break
+        plan.loop.measure(False)
         body = self.body_of(plan, failed) if failed >= 0 else None
         self.over(plan, took_ns, self.rounds - before if body is None else 0, is_measured)
         return body
@@ -558,14 +557,18 @@ def launch(frame: Any, thing: Any, rounds: tuple[int, int, int] = ONCE) -> Run |
         return None
     port.let_go_compiled(True)  # those that are over say what they took
     ends = frame.whole is thing and rounds == ONCE
-    shared = plan if ends and loops.may_share(plan, rebinding) and loops.share(plan) else None
+    shared = plan if ends and rebinding is None and loops.share(plan) else None
     run = Run(loops, thing, frame, (plan, words), rounds, shared)
-    call = LoopCall(frame.launch, run, ends)
-    if shared is not None and loops.is_short(plan):
-        known = loops.times_known(plan.steps.workers)
-        call.compiled = run.code = plan.loop.call(words, loops.took_ns, *known)
-    port.share(plan.loop, plan.count - 1)
-    frame.put_loop(call, ends)
+    try:
+        call = LoopCall(frame.launch, run, ends)
+        if shared is not None and loops.is_short(plan):
+            known = loops.times_known(plan.steps.workers)
+            call.compiled = run.code = plan.loop.call(words, loops.took_ns, *known)
+        port.share(plan.loop, plan.count - 1)
+        frame.put_loop(call, ends)
+    except BaseException:
+        run.end(0)
+        raise
     loops.runs_left = 0
     return run
 
