@@ -85,6 +85,7 @@ cdef class Loop:
     cdef readonly list steps  # in the uncompiled form
     cdef list queues  # in the uncompiled form: of lists of numbers of steps
     cdef bint has_ended(self) noexcept
+    cdef int put_steps(self, list queues) except -1
     cdef int put_in_order(self, list queues, list table) except -1
     cpdef int put(self, int64_t slot, int64_t value) except -1
     cpdef int64_t lead(self, list words, int64_t rounds=*, int64_t flag=*) except -2

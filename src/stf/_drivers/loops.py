@@ -58,12 +58,8 @@ class Loop:
     def __cinit__(self, queues, table, held):
         if not cython.compiled:
             return
-        i: cython.longlong
-        position: cython.longlong = 0
-        wait: cython.longlong = 0
         count: cython.longlong = sum([len(queue) for queue in queues])
         waits: cython.longlong = sum([len(step[2]) for queue in queues for step in queue])
-        number: cython.longlong = 0
         numbers: cython.longlong = sum([len(step[4]) for queue in queues for step in queue])
         words: cython.longlong = (
             max([word for queue in queues for step in queue for _, word in step[4]], default=-1) + 1
@@ -95,6 +91,15 @@ class Loop:
         self.job.help = stf_help
         self.job.what = loop
         loop.count = len(queues)
+        self.put_steps(queues)
+
+    def put_steps(self, queues):
+        """Write the steps of all queues."""
+        i: cython.longlong
+        position: cython.longlong = 0
+        wait: cython.longlong = 0
+        number: cython.longlong = 0
+        loop = self.loop
         for i in range(len(queues)):
             loop.queues[i].first = position
             for body, slot, before, byte, given in queues[i]:
@@ -116,6 +121,7 @@ class Loop:
                 position += 1
             loop.queues[i].last = position
             loop.queues[i].state = LOOP_OVER
+        return 0
 
     def __init__(self, queues, table, held):
         self.measures = False
