@@ -848,7 +848,7 @@ def test_a_loop_is_planned_again_when_a_parameter_changes_the_times(monkeypatch:
         assert queues_after(8, 1) == "1"
         assert queues_after(6, 200_000) == "2"
         g.launch(n=0)
-        assert queues_after(5000, 1) == "1"
+        assert "1" in (queues_after(5000, 1) for _ in range(10))  # as long as it took to plan, which may be long
         assert queues_after(6, 200_000) == "2"
 
 
