@@ -883,6 +883,12 @@ def columns_of(ctx: Any, arrays: list[np.ndarray], steps: int) -> Any:
     return g
 
 
+def divide(_: Any, x: Any, d: int) -> None:
+    if d == 0:
+        raise ValueError("by zero")
+    x[0] += 1 // d
+
+
 def pair() -> list[np.ndarray]:
     return [np.zeros(2), np.zeros(2)]
 
@@ -1019,12 +1025,7 @@ def test_a_short_launch_that_fails(hasty_threads: None) -> None:
         g = ctx.task_graph(backend="persistent")
         d = g.param("d", 1)
         with g:
-
-            @ctx.parallel_for((1,), x.rw(), args=(d,))
-            def divide(_, x, d):
-                if d == 0:
-                    raise ValueError("by zero")
-                x[0] += 1 // d
+            ctx.parallel_for((1,), x.rw(), args=(d,))(divide)
 
             @ctx.parallel_for((1,), x.read(), y.rw())
             def add(_, x, y):
@@ -1135,12 +1136,7 @@ def test_a_launch_is_put_after_the_one_before_it_has_failed(monkeypatch: pytest.
         g = ctx.task_graph(backend="persistent")
         d = g.param("d", 1)
         with g:
-
-            @ctx.parallel_for((1,), x.rw(), args=(d,))
-            def divide(_, x, d):
-                if d == 0:
-                    raise ValueError("by zero")
-                x[0] += 1 // d
+            ctx.parallel_for((1,), x.rw(), args=(d,))(divide)
 
         for _ in range(10):
             for _ in range(20):
