@@ -1,7 +1,7 @@
 /* The stencil of Task Bench as planned queues alone, in C: what is left of a persistent graph without Python, the engine,
    parameters and Numba.
 
-       cc -O3 -march=native benchmarks/task_bench/bare_loop.c -o build/bare_loop -pthread -lm
+       cc -O3 -march=native -ffp-contract=off benchmarks/task_bench/bare_loop.c -o build/bare_loop -pthread -lm
        build/bare_loop 16 4        # threads, and columns of each
 
    It shows how much the caches of a machine take. The queues are those that the planner finds for a stencil: each thread
@@ -19,19 +19,18 @@ static stf_loop loop;
 
 /* The kernel of kernel.py. Its slots: the output, how many inputs, up to three of them, step, column, iterations. */
 static int kernel(int64_t *slots) {
-    double *out = (double *)(uintptr_t)slots[1], *restrict buffer = out + HEAD, total = 0.0;
+    double *out = (double *)(uintptr_t)slots[1], *restrict buffer = out + HEAD, total = 0.0, sums[4] = {0.0};
     for (int64_t i = 0; i < slots[2]; i++) total += ((double *)(uintptr_t)slots[3 + i])[2];
     out[0] = (double)slots[6];
     out[1] = (double)slots[7];
-    out[2] = fmod(7919.0 * out[0] + 104729.0 * out[1] + 3.0 * total + 1.0, 2147483647.0);
+    out[2] = (double)((7919 * slots[6] + 104729 * slots[7] + 3 * (int64_t)total + 1) % 2147483647);
     for (int i = 0; i < BUFFER; i++) buffer[i] = 1.0;
     for (int64_t k = 0; k < slots[8]; k++) {
         for (int i = 0; i < BUFFER; i++) buffer[i] = buffer[i] * 0.999 + 0.003;
         __asm__ volatile("" ::: "memory"); /* else the compiler keeps the buffer in registers, which Numba does not */
     }
-    total = 0.0;
-    for (int i = 0; i < BUFFER; i++) total += buffer[i];
-    out[3] = total;
+    for (int i = 0; i < BUFFER; i++) sums[i % 4] += buffer[i];
+    out[3] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
     return 0;
 }
 
@@ -98,7 +97,7 @@ static void *count_alone(void *nothing) {
 /* Return how many ns an iteration takes on a thread, while all have one call of the kernel. */
 static double alone_ns(int threads) {
     pthread_t ids[threads];
-    rate_iterations = 1 << 20;
+    rate_iterations = 1 << 22;
     __atomic_store_n(&go, 0, __ATOMIC_RELEASE);
     for (int i = 0; i < threads; i++) pthread_create(ids + i, NULL, count_alone, NULL);
     int64_t start = stf_now();

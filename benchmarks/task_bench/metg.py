@@ -19,7 +19,7 @@ from kernel import must_be
 __all__ = ["HALF", "Curve", "Point", "measure"]
 
 HALF = 0.5
-LONGEST_US, SHORTEST_US, BEGIN_US = 64_000.0, 0.25, 256.0  # of a body, over the cores
+LONGEST_US, SHORTEST_US, BEGIN_US = 64_000.0, 0.03, 256.0  # of a body, over the cores
 LONGEST_S = 2.0  # of a run
 
 
@@ -82,7 +82,7 @@ def measure(
     repeat
         How many runs make a point.
     """
-    enough = 1 << 20
+    enough = 1 << 24  # threads take some hundred us to begin
     rate = max(enough / peak_s(enough) for _ in range(3)) / cores  # iterations a second, of one core
     check(runner, 16)
     body_us = BEGIN_US

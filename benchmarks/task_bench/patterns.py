@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["PATTERNS", "Graph", "checksum"]
+__all__ = ["PATTERNS", "Graph"]
 
 RADIX = 5  # inputs of a task in `nearest`, `spread` and `random_nearest`, at most
 SETS = 3  # different steps of `spread` and `random_nearest`, which then come again
@@ -109,9 +109,7 @@ class Graph:
 
     def row(self, step: int) -> list[list[int]]:
         """Return for each task of a step the columns that it reads."""
-        if step >= self.first:
-            step = self.first + (step - self.first) % self.period
-        return self.rows[step]
+        return self.rows[self._of(step)]
 
     def count(self, steps: int) -> int:
         """Return the number of tasks of `steps` steps."""
@@ -125,11 +123,15 @@ class Graph:
     def expected(self, steps: int) -> list[np.ndarray]:
         """Return the checksums of the last two steps, the last one first."""
         before = row = np.zeros(0, np.int64)
+        tables = [table_of(columns) for columns in self.rows]
         for step in range(steps):
-            columns = self.row(step)
-            found = [checksum(step, column, row[inputs].sum()) for column, inputs in enumerate(columns)]
-            before, row = row, np.array(found, np.int64)
+            table = tables[self._of(step)]
+            inputs = np.append(row, 0)[table].sum(axis=1)
+            before, row = row, checksum(step, np.arange(len(table)), inputs)
         return [row, before]
+
+    def _of(self, step: int) -> int:
+        return step if step < self.first else self.first + (step - self.first) % self.period
 
     def _row(self, step: int) -> list[list[int]]:
         width = min(self.width, 2**step) if self.pattern == "tree" else self.width
@@ -139,6 +141,14 @@ class Graph:
         return [self.rule(column, turn, self.width) for column in range(width)]
 
 
-def checksum(step: int, column: int, inputs: int) -> int:
-    """Return the checksum of a task, whose inputs have checksums of this sum."""
-    return (7919 * step + 104729 * column + 3 * int(inputs) + 1) % MODULUS
+def table_of(columns: list[list[int]]) -> np.ndarray:
+    """Return the inputs of each task of a step in a row as long as the longest; -1 where there are fewer."""
+    table = np.full((len(columns), max(map(len, columns))), -1)
+    for column, inputs in enumerate(columns):
+        table[column, : len(inputs)] = inputs
+    return table
+
+
+def checksum(step: int, columns: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """Return the checksums of the tasks of some columns, whose inputs have checksums of these sums."""
+    return (7919 * step + 104729 * columns + 3 * inputs + 1) % MODULUS
