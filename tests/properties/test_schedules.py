@@ -72,3 +72,38 @@ def test_work_goes_where_it_ends_first_if_its_memory_is_used_by_all() -> None:
     assert schedules.homes_of([50_000.0] * 40, accesses, 4) == [-1] * 40
     queues = schedules.planned(needs, [50_000.0] * 40, 4, accesses)
     assert [len(queue) for queue in queues] == [10] * 4
+
+
+def test_steps_of_a_kind_take_the_same_where_they_nearly_do() -> None:
+    costs = [100.0, 150.0, 240.0, 5_000.0, 900.0]
+    assert schedules.leveled(costs, [*"aaaab"]) == [195.0, 195.0, 195.0, 5_000.0, 900.0]
+
+
+def test_noise_does_not_make_parts_unequal() -> None:
+    needs, accesses = stencil(64, 60)
+    rng = random.Random(3)
+    costs = schedules.leveled([170.0 + min(rng.expovariate(0.02), 190.0) for _ in needs], [0] * len(needs))
+    assert [len(queue) for queue in schedules.planned(needs, costs, 16, accesses)] == [240] * 16
+
+
+def test_steps_that_another_worker_waits_for_come_first() -> None:
+    """The others hide how long it takes until that worker sees them."""
+    needs, accesses = stencil(16, 60)
+    queues = schedules.planned(needs, [200.0] * len(needs), 2, accesses)
+    order = next(queue for queue in queues if 0 in queue)
+    assert sorted({step % 16 for step in order}) == list(range(8))
+    rows = [[step % 16 for step in order if step // 16 == row] for row in range(50)]
+    assert all(row[0] == 7 for row in rows)
+
+
+def test_a_look_at_what_another_worker_did_costs_time() -> None:
+    """Two chains that change workers with each step take so much longer than those that stay."""
+    needs = [[k - 1] if k % 200 else [] for k in range(400)]  # two chains
+    queues, span_ns = schedules.spread(needs, [100.0] * 400, 2)
+    assert sorted(map(len, queues)) == [200, 200]
+    assert span_ns == 20_000.0
+    crossed, crossed_ns = schedules.spread(
+        needs, [100.0] * 400, 2, 0.0, None, [k % 2 if k < 200 else 1 - k % 2 for k in range(400)]
+    )
+    assert sorted(map(len, crossed)) == [200, 200]
+    assert crossed_ns >= 20_000.0 + 199 * schedules.LOOK_NS

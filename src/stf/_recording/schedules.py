@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import collections
 import heapq
+import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 HOP_NS = 200.0  # what it takes until another core sees that a step is done
-MOVE_NS = 10.0  # what memory of a few lines takes that another core has used: a core waits for several at a time
+LOOK_NS = 80.0  # at the byte of a step that is done, which another core wrote
+MOVE_NS = 25.0  # what memory of a few lines takes that another core has used: a core waits for several at a time
 WAKE_NS = 15_000.0  # until a worker that is idle helps
 LINE = 64  # bytes of a line of the cache
 
@@ -66,6 +68,20 @@ class ScheduleError(RuntimeError):
     """Raised for queues that would not do what a recording says: a fault of stf."""
 
 
+def leveled(costs: Sequence[float], kinds: Sequence[Any]) -> list[float]:
+    """Return the times of steps, in ns, where those of a kind are the same that are nearly so.
+
+    What they differ by is what caches and others on the machine did. By it, parts that are alike would not be.
+    """
+    found: dict[Any, list[float]] = {}
+    for kind, cost in zip(kinds, costs, strict=True):
+        found.setdefault(kind, []).append(cost)
+    middle = {kind: statistics.median(mine) for kind, mine in found.items()}
+    return [
+        middle[kind] if abs(cost - middle[kind]) < HOP_NS else cost for kind, cost in zip(kinds, costs, strict=True)
+    ]
+
+
 def planned(
     needs: Sequence[Sequence[int]],
     costs: Sequence[float],
@@ -106,8 +122,9 @@ def spread(
 ) -> tuple[list[list[int]], float]:
     """Return the steps of so many queues, and when the last step ends, in ns.
 
-    A step that another queue waits for is seen after `hop_ns`, `HOP_NS` by default. Memory that another worker used
-    takes `MOVE_NS`. A step goes to its worker among `homes`, or where it ends first.
+    A step that another queue waits for is seen after `hop_ns`, `HOP_NS` by default. To look whether it is done takes
+    `LOOK_NS`, and memory that another worker used `MOVE_NS`. A step goes to its worker among `homes`, or where it ends
+    first. Those that a worker elsewhere waits for come first: the others hide how long that takes.
     """
     hop_ns = HOP_NS if hop_ns is None else hop_ns
     count = len(needs)
@@ -115,11 +132,12 @@ def spread(
     for step in reversed(range(count)):
         ranks[step] += max(costs[step], 1.0)
         for need in needs[step]:
-            ranks[need] = max(ranks[need], ranks[step])
+            away = homes is not None and homes[need] != homes[step]
+            ranks[need] = max(ranks[need], ranks[step] + hop_ns if away else ranks[step])
     queues: list[list[int]] = [[] for _ in range(workers)]
-    free, ends, place = [0.0] * workers, [0.0] * count, [0] * count
+    free, ends, place, position = [0.0] * workers, [0.0] * count, [0] * count, [0] * count
     idle = [(0.0, worker) for worker in range(workers)]  # a heap, with entries of queues that were given more since
-    caches = Caches()
+    caches, known = Caches(), [[-1] * workers for _ in range(workers)]  # how far each worker knows the others to be
     for step in sorted(range(count), key=lambda step: -ranks[step]):
         while free[idle[0][1]] != idle[0][0]:
             heapq.heappop(idle)
@@ -129,12 +147,17 @@ def spread(
         if homes is not None and homes[step] >= 0:
             among = [homes[step]]
         for worker in dict.fromkeys(among):
-            start = free[worker]
+            start, looks, seen = free[worker], 0, known[worker]
             for need in needs[step]:
-                start = max(start, ends[need] if place[need] == worker else ends[need] + hop_ns)
-            end = start + max(costs[step], 1.0) + MOVE_NS * caches.missing(mine, worker)
+                other = place[need]
+                start = max(start, ends[need] if other == worker else ends[need] + hop_ns)
+                looks += other != worker and position[need] > seen[other]
+            end = start + max(costs[step], 1.0) + LOOK_NS * looks + MOVE_NS * caches.missing(mine, worker)
             if best < 0 or end < best_end:
                 best, best_end = worker, end
+        for need in needs[step]:
+            known[best][place[need]] = max(known[best][place[need]], position[need])
+        position[step] = len(queues[best])
         queues[best].append(step)
         caches.use(mine, best)
         free[best] = ends[step] = best_end
