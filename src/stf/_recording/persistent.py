@@ -32,6 +32,7 @@ from stf._recording import segments
 from stf._recording.graph_calls import LoopCall
 from stf._recording.playback import Binding
 from stf._recording.schedules import WAKE_NS, StepList, check, leveled, planned, with_waits
+from stf._support.many_objects import many_objects
 
 log = logging.getLogger("stf")
 MOST_REASONS = 8  # that are looked for
@@ -299,6 +300,7 @@ class Loops:
         """Return whether to ask again, or to say why there are none."""
         return self.is_asked or not self.reasons or self.outline is None
 
+    @many_objects()
     def made(self, thing: Any, port: Any, known: Steps | None = None) -> Plan | None:
         """Return a new loop, perhaps of steps that are known, whose costs it plans by; None if there is none.
 

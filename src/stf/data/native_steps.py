@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stf._drivers.base import address_of
 from stf._port.native import (
     COPY,
     FILL,
@@ -84,8 +85,3 @@ def is_plain(array: Any) -> bool:
     """Return whether an array has no gaps, and elements that a step can fill: of so many bytes, and aligned."""
     whole = array.flags.c_contiguous or array.flags.f_contiguous
     return bool(whole and array.flags.aligned and array.itemsize in (1, 2, 4, 8, 16) and not array.dtype.hasobject)
-
-
-def address_of(array: Any) -> int:
-    """Return where an array begins."""
-    return int(array.__array_interface__["data"][0])

@@ -15,7 +15,7 @@ from stf._engine import tiles as engine_tiles
 from stf._engine.access import check_mine, shared
 from stf._port.replicas import Layout
 from stf._support.arguments import is_integer
-from stf.observe.many_objects import many_objects
+from stf._support.many_objects import many_objects
 
 _Tile = TypeVar("_Tile")
 _Row = TypeVar("_Row")

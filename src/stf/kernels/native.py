@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stf._drivers.base import address_of
 from stf._port.native import Address, NativeCall, NotNativeError, NotThisTimeError, Number
 from stf.kernels.loops import kind_of
 
@@ -31,7 +32,8 @@ entries: dict[Any, Entry] = {}  # by loop and what decides the types of its argu
 class Entry(NamedTuple):
     """A loop that is compiled for certain types: its thunk, its address, and what keeps it.
 
-    `word_of` makes the word of each argument, and `words_of` the words; an array has neither.
+    `word_of` makes the word of each argument, and `words_of` the words; an array has neither. `changing` are the slots
+    that differ from call to call, by where its arguments are among those of a body.
     """
 
     thunk: int
@@ -39,6 +41,7 @@ class Entry(NamedTuple):
     kept: Any
     word_of: list[Callable[[Any], int] | None]
     words_of: list[Callable[[Any], list[int]] | None]
+    changing: dict[tuple[int, ...], tuple[tuple[Number, ...], tuple[Address, ...]]]
 
 
 def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int]) -> NativeCall:
@@ -62,21 +65,33 @@ def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int])
     if entry is None:
         entry = entries[key] = entry_of(loop, arguments)
     slots = [entry.target]
-    numbers, addresses = [], []
-    for word_of, words_of, value, position in zip(entry.word_of, entry.words_of, arguments, positions, strict=True):
+    firsts = []
+    for word_of, words_of, value in zip(entry.word_of, entry.words_of, arguments, strict=True):
+        firsts.append(len(slots))
         if word_of is not None:
-            if position >= 0:
-                numbers.append(Number(len(slots), position, word_of))
             slots.append(word_of(value))
         elif words_of is not None:
             slots += words_of(value)
         else:
-            if position >= 0:
-                addresses.append(Address(len(slots) + 4, position))
-            slots += (0, 0, value.size, value.itemsize, value.__array_interface__["data"][0])
-            slots += value.shape
-            slots += value.strides
-    return NativeCall(entry.thunk, slots, tuple(numbers), tuple(addresses))
+            slots += (0, 0, value.size, value.itemsize, address_of(value), *value.shape, *value.strides)
+    where = tuple(positions)
+    changing = entry.changing.get(where)
+    if changing is None:
+        changing = entry.changing[where] = changing_in(entry, firsts, where)
+    return NativeCall(entry.thunk, slots, *changing)
+
+
+def changing_in(
+    entry: Entry, firsts: list[int], positions: tuple[int, ...]
+) -> tuple[tuple[Number, ...], tuple[Address, ...]]:
+    """Return the slots of numbers and addresses, of arguments that begin at these slots."""
+    numbers, addresses = [], []
+    for word_of, words_of, first, position in zip(entry.word_of, entry.words_of, firsts, positions, strict=True):
+        if position >= 0 and word_of is not None:
+            numbers.append(Number(first, position, word_of))
+        elif position >= 0 and words_of is None:
+            addresses.append(Address(first + 4, position))
+    return tuple(numbers), tuple(addresses)
 
 
 def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
@@ -106,7 +121,7 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
         is_number = isinstance(kind, (types.Integer, types.Float, types.Boolean))
         word_of.append(packing(kind, value.__class__) if is_number else None)
         words_of.append(None if is_number or isinstance(kind, types.Array) else words_for(kind))
-    return Entry(thunks[text], target, made, word_of, words_of)
+    return Entry(thunks[text], target, made, word_of, words_of, {})
 
 
 def thunk_for(function: Any) -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stf._support.call_sites import site_text
+from stf._support.many_objects import many_objects
 from stf._support.whole_file import write_whole
 
-from .many_objects import many_objects
 from .observer import ObservedTask, Observer, Operation
 from .order import MODE_NAMES, OperationRecord, Order, TaskRecord
 from .taskgraph import TOP, Node, Section, TaskGraph, collapsed, shortened, transitive_reduction, with_critical_path

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from stf._support.many_objects import many_objects
 from stf._support.whole_file import whole_file
 
-from .many_objects import many_objects
 from .order import MODE_NAMES
 from .run import Run, RunSpan, Waiting
 from .taskgraph import transitive_reduction

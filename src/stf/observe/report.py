@@ -19,9 +19,9 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+from stf._support.many_objects import many_objects
 from stf._support.whole_file import write_whole
 
-from .many_objects import many_objects
 from .run import Run, SourceLine
 from .statistics import Statistics
 from .timeline import family

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stf._support.many_objects import many_objects
+
 from .dot import DataLayout, DotOptions, DotRecorder, TaskFailure
-from .many_objects import many_objects
 from .order import Order
 from .taskgraph import Section
 from .trace import MAIN_THREAD, TimedOperation, TimeSpan, TraceRecorder
