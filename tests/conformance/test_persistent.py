@@ -1094,6 +1094,25 @@ def test_steps_are_measured_only_in_launches_that_are(ctx: Any, monkeypatch: pyt
     assert any(said)
 
 
+def test_the_time_of_a_step_is_the_least_of_the_launches_that_are_measured() -> None:
+    """Others have the cores in some launch; a step that seemed long for that would be planned apart."""
+    waits = iter([0.02, 0.0, 0.02, 0.02])
+
+    def step() -> None:
+        time.sleep(next(waits))
+
+    loop = Loops().make([[(CALL, 0, (), -1, ())]], [0, id(step)], step)
+    for _ in range(3):
+        loop.measure(True)
+        assert loop.lead([]) == -1
+        loop.measure(False)
+    assert 0 < loop.times()[0] < 10_000_000
+    loop.forget_times()
+    loop.measure(True)
+    loop.lead([])
+    assert loop.times()[0] >= 20_000_000
+
+
 def test_a_loop_with_other_data_in_its_table_is_not_shared(ctx: Any) -> None:
     """Who launches with other data may have had it between the look whether it can be shared and that."""
     x, y = (ctx.logical_data(np.zeros(2)) for _ in range(2))

@@ -95,4 +95,5 @@ cdef class Loop:
     cpdef int64_t helpers(self) except -1
     cpdef int64_t rounds_run(self) except -1
     cpdef int measure(self, bint wanted) except -1
+    cpdef int forget_times(self) except -1
     cpdef list times(self)

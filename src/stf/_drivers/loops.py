@@ -263,13 +263,16 @@ class Loop:
         return self.loop.rounds if cython.compiled else self.rounds
 
     def measure(self, wanted):
-        """Measure how long each step takes from now on, or do not; those times from before are forgotten."""
-        if wanted and not self.measures:
-            for step in range(self.count):
-                self.clock[step] = 0
+        """Measure how long each step takes from now on, or do not."""
         self.measures = wanted
         if cython.compiled:
             self.loop.times = self.clock if wanted else cython.NULL
+        return 0
+
+    def forget_times(self):
+        """Measure anew how long steps take at least."""
+        for step in range(self.count):
+            self.clock[step] = 0
         return 0
 
     def times(self):

@@ -380,6 +380,7 @@ class Loops:
             self.off_ns += took_ns
             if self.off_ns > self.patience_ns:
                 self.off_ns, plan.to_measure = 0, MEASURED
+                plan.loop.forget_times()
         if is_known or is_measured:
             plan.loop.look_again()
         return plan
