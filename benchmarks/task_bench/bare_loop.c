@@ -13,7 +13,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { HEAD = 4, BUFFER = 64, ROWS = 128, SLOTS = 9, STRIDE = 640 };
+enum { HEAD = 4, BUFFER = 64, ROWS = 128, SLOTS = 9, STRIDE = 640, MODULUS = 2147483647 };
 
 static stf_loop loop;
 
@@ -23,7 +23,7 @@ static int kernel(int64_t *slots) {
     for (int64_t i = 0; i < slots[2]; i++) total += ((double *)(uintptr_t)slots[3 + i])[2];
     out[0] = (double)slots[6];
     out[1] = (double)slots[7];
-    out[2] = (double)((7919 * slots[6] + 104729 * slots[7] + 3 * (int64_t)total + 1) % 2147483647);
+    out[2] = (double)((7919 * slots[6] + 104729 * slots[7] + 3 * (int64_t)total + 1) % MODULUS);
     for (int i = 0; i < BUFFER; i++) buffer[i] = 1.0;
     for (int64_t k = 0; k < slots[8]; k++) {
         for (int i = 0; i < BUFFER; i++) buffer[i] = buffer[i] * 0.999 + 0.003;

@@ -19,7 +19,7 @@ from kernel import must_be
 __all__ = ["HALF", "Curve", "Point", "measure"]
 
 HALF = 0.5
-LONGEST_US, SHORTEST_US, BEGIN_US = 64_000.0, 0.03, 256.0  # of a body, over the cores
+LONGEST_US, BEGIN_US = 64_000.0, 256.0  # of a body, over the cores
 LONGEST_S = 2.0  # of a run
 
 
@@ -91,7 +91,7 @@ def measure(
         body_us *= 2
         points.append(point(runner, peak_s, cores, budget_s, repeat, rate, body_us))
     body_us = BEGIN_US
-    while min(each.efficiency for each in points) >= floor and body_us > SHORTEST_US:
+    while min(each.efficiency for each in points) >= floor and points[-1].iterations > 1:
         body_us /= 2
         points.append(point(runner, peak_s, cores, budget_s, repeat, rate, body_us))
     points.sort(key=lambda each: each.iterations)

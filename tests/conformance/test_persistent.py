@@ -35,8 +35,8 @@ MANY = 5_000_000  # iterations that take seconds
 @pytest.fixture(autouse=True)
 def several_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small graphs have several queues, too."""
-    monkeypatch.setattr(schedules, "WAKE_NS", 0.0)
-    monkeypatch.setattr(schedules, "HOP_NS", 0.0)
+    for what in ("WAKE_NS", "HOP_NS", "LOOK_NS", "MOVE_NS"):
+        monkeypatch.setattr(schedules, what, 0.0)
     monkeypatch.setattr(persistent, "usable_cores", lambda: WORKERS)
 
 
@@ -94,7 +94,7 @@ def test_several_queues_wait_for_each_other(ctx: Any) -> None:
     def neighbour(row: int, k: int) -> int:
         return (k + 1) % width if row % 5 == 0 else k ^ 1
 
-    columns = [ctx.logical_data(np.full(400, float(k))) for k in range(width)]
+    columns = [ctx.logical_data(np.full(4, float(k))) for k in range(width)]
     g = ctx.task_graph(backend="persistent")
 
     def step(own: Any, other: Any) -> None:
@@ -106,7 +106,7 @@ def test_several_queues_wait_for_each_other(ctx: Any) -> None:
         for row in range(depth):
             for k in range(width):
                 step(columns[k], columns[neighbour(row, k)])
-    wanted = [np.full(400, float(k)) for k in range(width)]
+    wanted = [np.full(4, float(k)) for k in range(width)]
     for _ in range(30):
         g.launch()
         for row in range(depth):

@@ -150,7 +150,10 @@ class PersistentGraph(TaskGraph):
     compiles = True
     graph_options = {"backend": "persistent"}
     lengths = (16, 1)  # a launch costs what some hundred tasks cost
-    most = 4_000_000  # a run of fewer lasts some milliseconds, of which the first step, which is streamed, is a part
+
+    def __init__(self, graph, devices):
+        super().__init__(graph, devices)
+        self.most = 65_536 * graph.width  # in a short run the first step, which is streamed, would be much of the time
 
     def launch(self, first, last, base, iterations):
         hierarchy = par(1, con(BUFFER, mem(8 * BUFFER)))

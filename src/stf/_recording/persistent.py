@@ -31,7 +31,7 @@ from stf._port.native import NOT_RUN, NativeBody, NativeCall, NotNativeError, No
 from stf._recording import segments
 from stf._recording.graph_calls import LoopCall
 from stf._recording.playback import Binding
-from stf._recording.schedules import WAKE_NS, StepList, check, leveled, planned, with_waits
+from stf._recording.schedules import WAKE_NS, StepList, check, planned, with_waits
 from stf._support.many_objects import many_objects
 
 log = logging.getLogger("stf")
@@ -212,18 +212,16 @@ class Plan:
 
     def learn(self) -> float:
         """Plan by the times that were measured from now on, and let bodies know theirs; return all together, in ns."""
-        steps = self.steps
-        for step, time_ns in zip(self.order, self.loop.times(), strict=True):
-            steps.costs[step] = float(time_ns)
-        steps.costs = leveled(steps.costs, [(body, body and steps.table[slot]) for body, slot in steps.bodies])
-        took = [0.0] * len(steps.parts)
-        for owner, time_ns in zip(steps.owners, steps.costs, strict=True):
-            if owner >= 0:
-                took[owner] += time_ns
-        for part, time_ns in zip(steps.parts, took, strict=True):
+        took = [0.0] * len(self.steps.parts)
+        times = self.loop.times()
+        for step, time_ns in zip(self.order, times, strict=True):
+            self.steps.costs[step] = float(time_ns)
+            if self.steps.owners[step] >= 0:
+                took[self.steps.owners[step]] += time_ns
+        for part, time_ns in zip(self.steps.parts, took, strict=True):
             if part.learn is not None:
                 part.learn(time_ns)
-        return sum(steps.costs)
+        return float(sum(times))
 
     def suits_times(self, took_ns: float) -> bool:
         """Return whether steps take other times than planned, and all of them in about the same ratio."""

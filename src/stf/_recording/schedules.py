@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import collections
 import heapq
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -66,20 +65,6 @@ class StepList:
 
 class ScheduleError(RuntimeError):
     """Raised for queues that would not do what a recording says: a fault of stf."""
-
-
-def leveled(costs: Sequence[float], kinds: Sequence[Any]) -> list[float]:
-    """Return the times of steps, in ns, where those of a kind are the same that are nearly so.
-
-    What they differ by is what caches and others on the machine did. By it, parts that are alike would not be.
-    """
-    found: dict[Any, list[float]] = {}
-    for kind, cost in zip(kinds, costs, strict=True):
-        found.setdefault(kind, []).append(cost)
-    middle = {kind: statistics.median(mine) for kind, mine in found.items()}
-    return [
-        middle[kind] if abs(cost - middle[kind]) < HOP_NS else cost for kind, cost in zip(kinds, costs, strict=True)
-    ]
 
 
 def planned(
@@ -147,12 +132,13 @@ def spread(
         if homes is not None and homes[step] >= 0:
             among = [homes[step]]
         for worker in dict.fromkeys(among):
-            start, looks, seen = free[worker], 0, known[worker]
+            start, seen, looks = free[worker], known[worker], set()
             for need in needs[step]:
                 other = place[need]
                 start = max(start, ends[need] if other == worker else ends[need] + hop_ns)
-                looks += other != worker and position[need] > seen[other]
-            end = start + max(costs[step], 1.0) + LOOK_NS * looks + MOVE_NS * caches.missing(mine, worker)
+                if other != worker and position[need] > seen[other]:
+                    looks.add(other)
+            end = start + max(costs[step], 1.0) + LOOK_NS * len(looks) + MOVE_NS * caches.missing(mine, worker)
             if best < 0 or end < best_end:
                 best, best_end = worker, end
         for need in needs[step]:
