@@ -17,9 +17,9 @@ from stf.kernels.captured import Captured, as_known
 from stf.kernels.compile.python import must_be_there
 from stf.kernels.cpp_bodies import cpp_text
 from stf.kernels.kernels_there import KernelThere
-from stf.kernels.loop_tasks import CpuBody, NothingToRun
+from stf.kernels.loop_tasks import NothingToRun
 from stf.kernels.owned_parts import loops_beyond_parts, loops_over_parts
-from stf.kernels.plans import remember
+from stf.kernels.plans import CpuBody, remember
 from stf.kernels.reductions import Reduction
 from stf.places.partition import blocked_partition, part_of, positions_of
 from stf.places.places import Grid
@@ -109,7 +109,7 @@ class KernelBuilder:
         where, items, captured = self.checked(body)
         signature = BodySignature(body, captured, items, self.extra, where)
         made = self.made_of(signature)
-        plan: LaunchPlan = LaunchPlan(task, body, self.over, self.arguments, self.extra, made.submit)
+        plan: LaunchPlan = LaunchPlan(task, body, self.over, self.arguments, self.extra, made)
         plan = made.planned(plan, self.arguments)
         plan.is_for = self.construct.holds_for(task, self.over)
         plan.run(task, self.arguments, made.numbers)
@@ -233,7 +233,7 @@ def make_builder(context: ContextCore, construct, over, arguments, extra, name):
     """Return a builder whose task has these accesses and reductions."""
     builder: KernelBuilder = KernelBuilder.__new__(KernelBuilder)
     builder.construct, builder.over = construct, over
-    builder.extra = NOTHING if type(extra) is tuple and not extra else tuple(sequence("args", extra))
+    builder.extra = extra if type(extra) is tuple else sequence("args", extra)
     builder.partition = builder.grid = None
     plain: cython.bint = True
     for item in arguments:

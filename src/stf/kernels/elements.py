@@ -15,8 +15,9 @@ from stf.kernels.bounds import Explanation
 from stf.kernels.cpp_bodies import cpp_text, function_of_lambda
 from stf.kernels.gpu_tasks import GpuLaunches, plan_loop
 from stf.kernels.index_spaces import IndexSpace
-from stf.kernels.loop_tasks import CpuBody, LoopTask, Target, compile_now, is_cut_along_first
+from stf.kernels.loop_tasks import LoopTask, Target, compile_now, is_cut_along_first
 from stf.kernels.nest import Axis
+from stf.kernels.plans import CpuBody
 from stf.kernels.reductions import Reduction
 from stf.places.partition import Part
 from stf.tasks.annotated_bodies import must_use_as_annotated

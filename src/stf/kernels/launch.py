@@ -21,8 +21,9 @@ from stf.kernels.gpu_tasks import GpuLaunches
 from stf.kernels.gpu_threads import BLOCKS_EACH, USUAL, concurrency_at, plan_threads, with_widths
 from stf.kernels.group_tasks import grouped_task
 from stf.kernels.hierarchy import Hierarchy, con, par
-from stf.kernels.loop_tasks import CpuBody, LoopTask, compile_now
+from stf.kernels.loop_tasks import LoopTask, compile_now
 from stf.kernels.nest import ArrayType, Axis, LoopNest
+from stf.kernels.plans import CpuBody
 from stf.kernels.reductions import Reduction
 from stf.kernels.thread_code import thread_code
 from stf.kernels.thread_groups import BarrierTask, MemoryTask, OnCpu, widths_on_cpu

@@ -14,22 +14,17 @@ import numpy as np
 from stf._port.host_calls import CallTemplate
 from stf._port.native import NativeBody, NativeCall, NotNativeError, python_call
 from stf._port.remote_arrays import here
-from stf.kernels.body_arguments import BodySignature
 from stf.kernels.bounds import Explanation
 from stf.kernels.captured import as_known
 from stf.kernels.combining import accumulator
 from stf.kernels.compile.contributions import error_of
-from stf.kernels.loops import CompiledLoop, jitted, kind_of, types_of
+from stf.kernels.loops import CompiledLoop, kind_of, types_of
 from stf.kernels.native import native_call
 from stf.kernels.nest import ArrayType
-from stf.kernels.plans import LaunchPlan
 from stf.places.partition import Part
-from stf.tasks.running import submit_own
-from stf.values.params import Param
 from stf.values.reducers import Reducer
 
 __all__ = [
-    "CpuBody",
     "LoopTask",
     "NothingToRun",
     "Target",
@@ -379,47 +374,6 @@ class NothingToRun:
 
     def __call__(self, *values: Any) -> None:
         """Do nothing."""
-
-
-class CpuBody:
-    """A compiled body, and how a task runs it.
-
-    Parameters
-    ----------
-    run : LoopTask, MemoryTask or BarrierTask
-    signature : BodySignature
-    widths : tuple of int
-        Of the levels of a hierarchy.
-
-    Attributes
-    ----------
-    numbers : tuple
-        What the body gets now for its further arguments and the variables around it.
-    """
-
-    def __init__(self, run: Any, signature: BodySignature, widths: tuple[int, ...] = ()) -> None:
-        self.run = run
-        self.extras = len(signature.extra)
-        self.widths = widths
-        self.numbers = (*signature.extra, *map(jitted, signature.captured.values))
-        self.has_params = any(isinstance(value, Param) for value in self.numbers)  # else no call like it has any
-        self.ready: tuple[Any, Any] = (None, None)  # the last port, and the body for it
-
-    def planned(self, plan: LaunchPlan, arguments: tuple[Any, ...]) -> LaunchPlan:
-        """Return the plan, which says all."""
-        return plan
-
-    def submit(self, task: Any, items: tuple[Any, ...], numbers: tuple[Any, ...]) -> None:
-        """Submit a task with these numbers of the body's."""
-        if self.has_params:
-            for value in numbers:
-                if isinstance(value, Param):
-                    value.must_be_recorded()
-        port, ready = task.engine.root, self.ready
-        if ready[0] is not port:
-            self.ready = ready = (port, self.run.at(port))
-        given = (*numbers[: self.extras], *self.widths, *numbers[self.extras :]) if self.widths else numbers
-        submit_own(task, ready[1], given, "numpy", getattr(ready[1], "template", None))
 
 
 class Job:

@@ -1,7 +1,9 @@
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from stf._engine.access cimport Access, Data
 from stf._port.replicas cimport Layout
 from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, launch_alone
+from stf.tasks.running cimport submit_own
 from stf.tasks.task cimport Task
 
 cdef class PlannedAccess:
@@ -11,6 +13,16 @@ cdef class PlannedAccess:
     cdef readonly Layout layout
     cdef object order
     cdef bint suits(self, object item) except -1
+
+cdef class CpuBody:
+    cdef object run
+    cdef Py_ssize_t extras
+    cdef tuple widths
+    cdef readonly tuple numbers
+    cdef bint has_params
+    cdef tuple ready  # the last port, and the body for it
+    cpdef LaunchPlan planned(self, LaunchPlan plan, tuple arguments)
+    cdef int submit(self, Task task, tuple numbers) except -1
 
 cdef class LaunchPlan:
     cdef readonly object code
@@ -23,6 +35,7 @@ cdef class LaunchPlan:
     cdef bint has_tokens
     cdef Py_ssize_t extras
     cdef readonly tuple kinds
+    cdef CpuBody on_cpu
     cdef object submit
     cdef Kernel kernel
     cdef Config config

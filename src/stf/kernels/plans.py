@@ -17,6 +17,7 @@ from stf.kernels.captured import attribute_names, global_names, is_users_module,
 from stf.kernels.foreign_kernels import order_of
 from stf.kernels.loops import jitted
 from stf.kernels.reductions import Reduction
+from stf.tasks.running import submit_own
 from stf.values.params import Param
 
 TWO_63 = 1 << 63
@@ -81,18 +82,61 @@ def is_packed(core: Data):
     return home is None or home.layout is layout or home.layout.packed() is home.layout
 
 
+class CpuBody:
+    """A compiled body on a CPU, and how a task runs it.
+
+    Parameters
+    ----------
+    run : LoopTask, MemoryTask or BarrierTask
+    signature : BodySignature
+    widths : tuple of int
+        Of the levels of a hierarchy.
+
+    Attributes
+    ----------
+    numbers : tuple
+        What the body gets now for its further arguments and the variables around it.
+    """
+
+    def __init__(self, run, signature, widths=NOTHING):
+        self.run = run
+        self.extras = len(signature.extra)
+        self.widths = widths
+        self.numbers = (*signature.extra, *map(jitted, signature.captured.values))
+        self.has_params = any([isinstance(value, PARAM) for value in self.numbers])  # else no call like it has any
+        self.ready = (None, None)
+
+    def planned(self, plan, arguments):
+        """Return the plan, which says all."""
+        return plan
+
+    def submit(self, task, numbers):
+        """Submit a task with these numbers of the body's."""
+        if self.has_params:
+            for value in numbers:
+                if isinstance(value, PARAM):
+                    value.must_be_recorded()
+        ready, port = self.ready, task.engine.root
+        if ready[0] is not port:
+            self.ready = ready = (port, self.run.at(port))
+        if self.widths:
+            numbers = (*numbers[: self.extras], *self.widths, *numbers[self.extras :])
+        submit_own(task, ready[1], numbers, "numpy", getattr(ready[1], "template", None))
+        return 0
+
+
 class LaunchPlan:
     """How a kernel is submitted again.
 
     `code` is the body's, `submit` a function of the task, its accesses and reductions without tokens, and the numbers
-    that the kernel gets. A GPU's kernel that is all that the task does has no such function; it is launched with
-    `before`, the accesses, the numbers and `after`. `functions` has for each variable of the closure a function that it
-    holds, and what the kernel gets for that; or None. `names` are global variables with numbers that the kernel gets,
-    `watched` what must be the same: (globals, name, value), and (cell, None, value). `is_for`, if any, says whether it
-    holds for a task.
+    that the kernel gets. A `CpuBody` is in its place, or a GPU's kernel that is all that the task does: it is launched
+    with `before`, the accesses, the numbers and `after`. `functions` has for each variable of the closure a function
+    that it holds, and what the kernel gets for that; or None. `names` are global variables with numbers that the kernel
+    gets, `watched` what must be the same: (globals, name, value), and (cell, None, value). `is_for`, if any, says
+    whether it holds for a task.
     """
 
-    def __init__(self, task, body, construct, items, extra, submit):
+    def __init__(self, task, body, construct, items, extra, made):
         closure = body.__closure__ or ()
         self.code, self.around = body.__code__, body.__globals__
         self.enqueues = task.engine.places[task.where].enqueues
@@ -103,7 +147,8 @@ class LaunchPlan:
         self.has_tokens = None in [item.layout for item in self.items]
         self.extras = len(extra)
         self.kinds = (*[kind_of_number(value) for value in extra], *[type(cell.cell_contents) for cell in closure])
-        self.submit = submit
+        self.on_cpu = made if isinstance(made, CpuBody) else None
+        self.submit = made.submit if self.on_cpu is None else None
         self.kernel = self.config = self.before = self.after = self.order = None
         self.names = self.watched = self.functions = ()
         self.is_for = None
@@ -165,6 +210,8 @@ class LaunchPlan:
 
     def run(self, task, items, numbers):
         """Submit a task."""
+        if self.on_cpu is not None:
+            return self.on_cpu.submit(task, numbers)
         if self.kernel is not None:
             if self.order is not None:
                 items = tuple([accessed_in(items[i]) for i in self.order])
@@ -201,7 +248,13 @@ def is_of_kind(value, kind):
 
 def is_wide(value):
     """Return whether an integer has another type in kernels than most."""
-    return type(value) is int and not -TWO_63 <= value < TWO_63
+    if type(value) is not int:
+        return False
+    if not cython.compiled:
+        return not -TWO_63 <= value < TWO_63
+    overflow: cython.int = 0
+    PyLong_AsLongLongAndOverflow(value, cython.address(overflow))
+    return overflow != 0
 
 
 def submit_planned(task, body, construct, items, extra):
