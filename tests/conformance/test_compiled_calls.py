@@ -286,3 +286,18 @@ def test_a_program_that_asks_for_a_task_need_not_wait_for_a_longer_one() -> None
         while not shorter.done():
             time.sleep(0.001)
         assert not longer.done()
+
+
+@needs_compiled
+def test_who_asks_for_a_task_gets_a_worker_that_no_task_needed_before() -> None:
+    with stf.context(devices="cpu", workers=2) as ctx:
+        x, y = ctx.logical_data_zeros(1), ctx.logical_data_zeros(1)
+        for _ in range(WARM):
+            before = ctx.parallel_for((1,), x.rw(), args=(1,))(spin)
+            while not before.done():  # so one worker has done it all
+                pass
+        longer = ctx.parallel_for((1,), x.rw(), args=(1_000_000_000,))(spin)
+        shorter = ctx.parallel_for((1,), y.rw(), args=(1,))(spin)
+        while not shorter.done():
+            time.sleep(0.001)
+        assert not longer.done()

@@ -85,7 +85,12 @@ class CpuDriver(QueueDriver):
     def tell_compiled(self):
         if self.pool is not None:
             self.pool.collect()
-            self.pool.see_to_ready()
+            if not self.pool.see_to_ready():
+                self.gate.enter()
+                try:
+                    self.call_once()
+                finally:
+                    self.gate.leave()
         return 0
 
     def let_go_compiled(self, all_of_them):

@@ -316,12 +316,14 @@ static stf_task *stf_take_asked(stf_pool *pool) {
     return task;
 }
 
-/* Let a thread come if a task is ready: those that are awake may be in a body that takes longer than was known. */
-static void stf_see_to_ready(stf_pool *pool) {
+/* Let a thread come if a task is ready: those that are awake may be in a body that takes longer than was known. Return
+   0 if none sleeps here. */
+static int stf_see_to_ready(stf_pool *pool) {
     POOL_ACQUIRE(pool->lock);
     stf_take_given(pool);
-    if (pool->ready != NULL) stf_call_one(pool);
+    int comes = pool->ready == NULL || stf_call_one(pool);
     POOL_RELEASE(pool->lock);
+    return comes;
 }
 
 /* A thread begins to wait, or has waited. */

@@ -44,7 +44,7 @@ cdef extern from "pools.h" nogil:
     void stf_want_only(stf_pool* pool, stf_chain* chain, int64_t number) noexcept
     void* stf_next_reached(stf_pool* pool) noexcept
     void stf_ask(stf_pool* pool) noexcept
-    void stf_see_to_ready(stf_pool* pool) noexcept
+    bint stf_see_to_ready(stf_pool* pool) noexcept
     stf_task* stf_take_asked(stf_pool* pool) noexcept
     void stf_change_waiting(stf_pool* pool, int change) noexcept
     bint stf_asks(stf_pool* pool) noexcept
@@ -82,7 +82,7 @@ cdef class Pool:
     cdef int want_only(self, Chain chain, int64_t number) noexcept
     cdef object next_reached(self)
     cdef int ask_first(self) noexcept
-    cdef int see_to_ready(self) noexcept
+    cdef bint see_to_ready(self) noexcept
     cdef int change_waiting(self, int change) noexcept
     cdef int collect(self) except -1
     cdef int let_go(self) except -1

@@ -170,10 +170,8 @@ class Pool:
         return 0
 
     def see_to_ready(self):
-        """Let a worker come for tasks that are ready, since somebody asks for them."""
-        if stf_has_ready(self.pool):
-            stf_see_to_ready(self.pool)
-        return 0
+        """Let a worker come for tasks that are ready, since somebody asks for them; False if none rests here."""
+        return not stf_has_ready(self.pool) or stf_see_to_ready(self.pool)
 
     def change_waiting(self, change):
         """So many threads more, or fewer, wait for numbers: their cores are free for those that run tasks."""

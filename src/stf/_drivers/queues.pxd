@@ -96,6 +96,7 @@ cdef class QueueDriver(Driver):
     cdef int look_again(self, Stream stream) except -1
     cdef bint leave_idle(self, Worker worker) except -1
     cdef bint call_for_tasks(self) except -1
+    cdef int call_once(self) except -1
     cdef int see_to_tasks(self) except -1
     cdef bint await_number(self, Stream lane, int64_t sequence, double timeout_s) except -1
     cdef int push(self, Stream stream, Op op) except -1

@@ -260,9 +260,8 @@ class QueueDriver(Driver):
                 if self.pool.may_put(lane.task):
                     task, lane.task = lane.task, cython.NULL
                     lane.first_wait = lane.last_wait = None
-                    if not self.pool.put(lane.chain, sequence, task) and not self.comes:
-                        self.comes = True
-                        self.call_for_tasks()
+                    if not self.pool.put(lane.chain, sequence, task):
+                        self.call_once()
                     return 0
                 self.queue_waits(lane)
             if self.is_idle(lane) and self.reach(lane, sequence):
@@ -611,6 +610,12 @@ class QueueDriver(Driver):
             worker.sleeper.call()
             return True
         return self.workers < self.max_workers and self.hire()
+
+    def call_once(self):
+        """Let a worker come for what the pool has, if none is on its way."""
+        if not self.comes:
+            self.comes = self.call_for_tasks()
+        return 0
 
     def see_to_tasks(self):
         """A thread begins to wait: see to it that compiled tasks that are ready are run."""
