@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import stf
+from stf.kernels import loop_tasks
 
 pytest.importorskip("numba")
 
@@ -301,3 +302,36 @@ def test_who_asks_for_a_task_gets_a_worker_that_no_task_needed_before() -> None:
         while not shorter.done():
             time.sleep(0.001)
         assert not longer.done()
+
+
+def test_a_short_loop_that_took_long_before_is_soon_one_piece(
+    ctx: stf.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of pieces may wait for the GIL most of their time; so they say little of how long the loop takes."""
+
+    def turn(i, x, count):
+        for k in range(count):
+            x[i] += 1e-15 * k
+
+    x = ctx.logical_data_zeros(8)
+    for _ in range(3):
+        ctx.parallel_for(x.shape, x.rw(), args=(1_000_000,))(turn)
+    ctx.synchronize()
+    counts = []
+    run = loop_tasks.LoopTask.run
+
+    def slow_run(task, call, pieces):
+        def slow_call(number, piece):
+            end = time.perf_counter() + 25e-6
+            while time.perf_counter() < end:  # as one that waits
+                pass
+            call(number, piece)
+
+        counts.append(len(pieces))
+        run(task, slow_call, pieces)
+
+    monkeypatch.setattr(loop_tasks.LoopTask, "run", slow_run)
+    for _ in range(100):
+        ctx.parallel_for(x.shape, x.rw(), args=(1,))(turn)
+    ctx.synchronize()
+    assert 1 <= len(counts) < 50

@@ -37,6 +37,7 @@ __all__ = [
 Box = tuple[range, ...]
 
 PIECE_NS = 20_000  # what a piece takes at least: a worker that wakes up for it takes half of that
+PIECE_CALL_NS = 80_000  # what the call of a piece takes at most: where a core is slow, and others have the GIL
 PIECES_EACH = 4  # pieces for each worker, so that none waits long for the last
 QUICK = 15  # calls of a short loop, of which the next is measured
 UNKNOWN_NS = 2.0  # what an element takes, before it was measured
@@ -94,6 +95,8 @@ class LoopTask:
         alone = len(self.boxes) == 1 and explanation is None
         self.bounds: Any = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
         self.runs = 0  # of that, which were measured
+        self.whole_ns = math.inf  # what the last of them took
+        self.is_in_doubt = False  # its pieces may have seemed long for their calls: it is measured as one
         self.left = 0  # calls of that with no look at the clock, which takes as long as a short loop
         self.template: Any = None  # of the calls that are one piece, once there were some
         self.neutrals: list[Any] | None = None  # of scalars that one piece reduces into, when that is known
@@ -141,10 +144,12 @@ class LoopTask:
             else:
                 self.reduce(list(values[: self.arrays]), values[self.arrays :])
             return
-        if self.bounds is not None and 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS:
+        if self.bounds is not None and (self.is_in_doubt or 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS):
             start = perf_counter_ns()
             self.loop.call(*self.bounds, *values, *self.parameters)
-            self.loop.took((perf_counter_ns() - start) / self.size)
+            self.whole_ns = perf_counter_ns() - start
+            self.is_in_doubt = False
+            self.loop.took(self.whole_ns / self.size)
             self.left = QUICK if self.size * self.loop.cost_ns < PIECE_NS and not self.views else 0
             if self.left and self.template is None and self.runs:
                 self.template = self.template_of(values)
@@ -155,7 +160,10 @@ class LoopTask:
         def call(_: int, box: Box) -> None:
             self.call(box, arrays, extra)
 
-        self.run(call, self.pieces(self.port.max_workers()))
+        pieces = self.pieces(self.port.max_workers())
+        self.run(call, pieces)
+        seems_ns = self.size * self.loop.cost_ns
+        self.is_in_doubt = len(pieces) > 1 and seems_ns < min(self.whole_ns, len(pieces) * PIECE_CALL_NS)
 
     def native(self, values: tuple[Any, ...], workers: int) -> NativeBody:
         """Return the steps of a loop that do what a call with these arguments does, on up to so many workers."""
@@ -186,6 +194,7 @@ class LoopTask:
 
     def learn(self, took_ns: float) -> None:
         """Note how long all elements took: the least of several calls without the GIL, so it may rise at once."""
+        self.whole_ns = took_ns
         if self.size:
             self.loop.cost_ns = took_ns / self.size
 
