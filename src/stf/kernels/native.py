@@ -5,11 +5,15 @@ A step is called with the address of its slots. So there is a *thunk* between bo
 slots and calls the loop, whose address is in the first slot. So it depends on the types of the arguments alone, and few
 thunks serve all loops. It is made of LLVM's instructions in milliseconds. Numba's own way, a ``cfunc`` around the loop,
 takes 0.1 to 1 s for each loop, and might compile the loop to other code than the one that is played.
+
+Of an array the slots have the address, the extents, and the strides unless it is contiguous in C's order. The thunk
+knows the rest: slots are memory that goes from core to core.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -24,15 +28,23 @@ __all__ = ["native_call"]
 
 NO_RESULT = -2  # what Numba's functions return that return None
 
-thunks: dict[str, int] = {}  # addresses, by the type of the function that is called
+thunks: dict[Any, int] = {}  # addresses, by the type of the function that is called, and the forms of its arguments
 engines: list[Any] = []  # whose code they are
 entries: dict[Any, Entry] = {}  # by loop and what decides the types of its arguments
+
+
+class ArrayForm(NamedTuple):
+    """How an array is passed: its axes, the bytes of an element, and whether its strides are in slots, too."""
+
+    ndim: int
+    itemsize: int
+    has_strides: bool
 
 
 class Entry(NamedTuple):
     """A loop that is compiled for certain types: its thunk, its address, and what keeps it.
 
-    `word_of` makes the word of each argument, and `words_of` the words; an array has neither. `changing` are the slots
+    `word_of` makes the word of each argument, and `words_of` the words; an array has a form. `changing` are the slots
     that differ from call to call, by where its arguments are among those of a body.
     """
 
@@ -41,6 +53,7 @@ class Entry(NamedTuple):
     kept: Any
     word_of: list[Callable[[Any], int] | None]
     words_of: list[Callable[[Any], list[int]] | None]
+    forms: list[ArrayForm | None]
     changing: dict[tuple[int, ...], tuple[tuple[Number, ...], tuple[Address, ...]]]
 
 
@@ -66,14 +79,14 @@ def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int])
         entry = entries[key] = entry_of(loop, arguments)
     slots = [entry.target]
     firsts = []
-    for word_of, words_of, value in zip(entry.word_of, entry.words_of, arguments, strict=True):
+    for word_of, words_of, form, value in zip(entry.word_of, entry.words_of, entry.forms, arguments, strict=True):
         firsts.append(len(slots))
         if word_of is not None:
             slots.append(word_of(value))
+        elif form is not None:
+            slots += (address_of(value), *value.shape, *(value.strides if form.has_strides else ()))
         elif words_of is not None:
             slots += words_of(value)
-        else:
-            slots += (0, 0, value.size, value.itemsize, address_of(value), *value.shape, *value.strides)
     where = tuple(positions)
     changing = entry.changing.get(where)
     if changing is None:
@@ -86,11 +99,11 @@ def changing_in(
 ) -> tuple[tuple[Number, ...], tuple[Address, ...]]:
     """Return the slots of numbers and addresses, of arguments that begin at these slots."""
     numbers, addresses = [], []
-    for word_of, words_of, first, position in zip(entry.word_of, entry.words_of, firsts, positions, strict=True):
+    for word_of, form, first, position in zip(entry.word_of, entry.forms, firsts, positions, strict=True):
         if position >= 0 and word_of is not None:
             numbers.append(Number(first, position, word_of))
-        elif position >= 0 and words_of is None:
-            addresses.append(Address(first + 4, position))
+        elif position >= 0 and form is not None:
+            addresses.append(Address(first, position))
     return tuple(numbers), tuple(addresses)
 
 
@@ -111,21 +124,29 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
     target = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     if not target:
         raise NotNativeError("is compiled to code that has no address")
-    text = str(function)
-    with global_compiler_lock:  # which a fork waits for: see `forks`
-        if text not in thunks:
-            thunks[text] = thunk_for(function)
     word_of: list[Any] = []
     words_of: list[Any] = []
+    forms: list[ArrayForm | None] = []
     for kind, value in zip(kinds, arguments, strict=True):
         is_number = isinstance(kind, (types.Integer, types.Float, types.Boolean))
+        is_array = isinstance(kind, types.Array)
         word_of.append(packing(kind, value.__class__) if is_number else None)
-        words_of.append(None if is_number or isinstance(kind, types.Array) else words_for(kind))
-    return Entry(thunks[text], target, made, word_of, words_of, {})
+        words_of.append(None if is_number or is_array else words_for(kind))
+        forms.append(ArrayForm(kind.ndim, value.itemsize, kind.layout != "C") if is_array else None)
+    counts = [1 if make is None else len(make(value)) for make, value in zip(words_of, arguments, strict=True)]
+    passed = tuple(form or count for form, count in zip(forms, counts, strict=True))
+    key = str(function), passed
+    with global_compiler_lock:  # which a fork waits for: see `forks`
+        if key not in thunks:
+            thunks[key] = thunk_for(function, passed)
+    return Entry(thunks[key], target, made, word_of, words_of, forms, {})
 
 
-def thunk_for(function: Any) -> int:
-    """Return the address of a thunk that calls functions of a type of LLVM's."""
+def thunk_for(function: Any, passed: Sequence[ArrayForm | int]) -> int:
+    """Return the address of a thunk that calls functions of a type of LLVM's.
+
+    `passed` says of each argument how it is passed: an array by its form, others as so many words.
+    """
     import llvmlite.binding as llvm
     from llvmlite import ir
 
@@ -141,9 +162,25 @@ def thunk_for(function: Any) -> int:
         room = build.alloca(kind.pointee)
         build.store(ir.Constant(kind.pointee, None), room)
         given.append(room)
-    for number, kind in enumerate(function.args[2:], 1):
-        slot = build.gep(slots, [ir.Constant(word, number)])
-        given.append(build.load(build.bitcast(slot, kind.as_pointer())))
+    numbers = itertools.count(1)
+
+    def loaded(kind: Any) -> Any:
+        slot = build.gep(slots, [ir.Constant(word, next(numbers))])
+        return build.load(build.bitcast(slot, kind.as_pointer()))
+
+    for form in passed:
+        kinds = function.args[len(given) :]
+        if isinstance(form, int):
+            given += [loaded(kind) for kind in kinds[:form]]
+            continue
+        itemsize = ir.Constant(word, form.itemsize)
+        address, extents = loaded(kinds[4]), [loaded(word) for _ in range(form.ndim)]
+        strides, size = [itemsize], ir.Constant(word, 1)
+        for extent in reversed(extents):
+            strides.insert(0, build.mul(extent, strides[0]))
+            size = build.mul(extent, size)
+        strides = [loaded(word) for _ in extents] if form.has_strides else strides[1:]
+        given += [ir.Constant(kinds[0], None), ir.Constant(kinds[1], None), size, itemsize, address, *extents, *strides]
     target = build.inttoptr(build.load(slots), function.as_pointer())
     status = build.call(target, given)
     plain = build.icmp_signed("==", status, ir.Constant(code, NO_RESULT))
