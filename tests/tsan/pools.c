@@ -115,6 +115,7 @@ static void collect(void) {
     }
     while (stf_next_reached(&pool) != NULL) continue;
     for (; (task = stf_next_done(&pool)) != NULL; left--) {
+        free(task->slots);
         free(task->object); /* which holds its fate */
         free(task);
     }
@@ -132,8 +133,9 @@ static void wait_for(int64_t chain, int64_t number) {
 
 static void put(int64_t number) {
     int64_t chain = (int64_t)draw(CHAINS), used = 0, sum = 1;
-    stf_task *task = stf_new_task(3 + WAITS, WAITS);
+    stf_task *task = stf_new_task(WAITS);
     int *fate = calloc(1, sizeof(int));
+    task->slots = malloc((3 + WAITS) * sizeof(int64_t));
     task->body = add, task->fate = fate, task->object = fate, task->is_timed = number % 7 == 0;
     task->cost_ns = (int64_t)draw(30000);
     task->slots[0] = draw(4) ? 0 : (int64_t)draw(3000);

@@ -177,16 +177,16 @@ static int64_t stf_lead(stf_loop *loop, const int64_t *words, int64_t rounds, co
     return failed;
 }
 
-/* The slots of a call that launches: where to say which step failed, the loop, how long a round takes that is as known,
-   what is the result of one that is not run, and the words of the launch. */
-enum { LOOP_RESULT = 1, LOOP_ITSELF, LOOP_LEAST_NS, LOOP_MOST_NS, LOOP_NOT_RUN, LOOP_FIRST_WORD };
+/* The slots of a call that launches: which step failed, which it says there, the loop, how long a round takes that is
+   as known, what is the result of one that is not run, and the words of the launch. */
+enum { LOOP_RESULT, LOOP_ITSELF, LOOP_LEAST_NS, LOOP_MOST_NS, LOOP_NOT_RUN, LOOP_FIRST_WORD };
 enum { LOOP_MOST_OFF = 4 };
 
 /* Lead one round, as a compiled call. After some that took other times than known it fails at once: who plans must look
    whether another plan would be better. */
 static int stf_launch(int64_t *slots) {
     stf_loop *loop = (stf_loop *)(uintptr_t)slots[LOOP_ITSELF];
-    int64_t *result = (int64_t *)(uintptr_t)slots[LOOP_RESULT], start = stf_now(), took;
+    int64_t *result = slots + LOOP_RESULT, start = stf_now(), took;
     *result = slots[LOOP_NOT_RUN];
     if (ATOMIC_LOAD(&loop->off) >= LOOP_MOST_OFF) return 1;
     *result = stf_lead(loop, slots + LOOP_FIRST_WORD, 1, NULL) - 1;

@@ -49,7 +49,6 @@ cdef extern from "loops.h" nogil:
         int64_t* times
     int CACHE_LINE
     int LOOP_OVER
-    int LOOP_RESULT
     int LOOP_ITSELF
     int LOOP_LEAST_NS
     int LOOP_MOST_NS

@@ -231,7 +231,6 @@ class Loop:
         call.slots = cython.cast("int64_t*", calloc(call.count, cython.sizeof(cython.longlong)))
         if call.slots == cython.NULL:
             raise MemoryError
-        call.slots[LOOP_RESULT] = cython.cast(cython.longlong, cython.cast("uintptr_t", call.slots))
         call.slots[LOOP_ITSELF] = cython.cast(cython.longlong, cython.cast("uintptr_t", self.loop))
         call.slots[LOOP_LEAST_NS], call.slots[LOOP_MOST_NS], call.slots[LOOP_NOT_RUN] = least_ns, most_ns, NOT_RUN
         for i in range(len(words)):

@@ -144,13 +144,10 @@ static void stf_call_for_much(stf_pool *pool) {
 
 /* -- what Python does, one thread at a time ------------------------------------------------------------------------ */
 
-/* Return a task with so many slots that waits for so many numbers; NULL if there is no memory. */
-static stf_task *stf_new_task(size_t slots, size_t waits) {
-    size_t size = sizeof(stf_task) + waits * sizeof(stf_wait) + slots * sizeof(int64_t);
-    stf_task *task = (stf_task *)malloc(size);
-    if (task == NULL) return NULL;
-    memset(task, 0, sizeof(stf_task));
-    task->slots = (int64_t *)((stf_wait *)(task + 1) + waits);
+/* Return a task that waits for so many numbers; NULL if there is no memory. */
+static stf_task *stf_new_task(size_t waits) {
+    stf_task *task = (stf_task *)malloc(sizeof(stf_task) + waits * sizeof(stf_wait));
+    if (task != NULL) memset(task, 0, sizeof(stf_task));
     return task;
 }
 

@@ -2,7 +2,6 @@ cimport cython
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 from stf._port.host_calls cimport CompiledCall, HostCall
 
 cdef extern from "pools.h" nogil:
@@ -34,7 +33,7 @@ cdef extern from "pools.h" nogil:
     void POOL_RELEASE(stf_lock lock) noexcept
     void ATOMIC_STORE_LATE(int64_t* address, int64_t value) noexcept
     void* stf_line(size_t size, void** whole) noexcept
-    stf_task* stf_new_task(size_t slots, size_t waits) noexcept
+    stf_task* stf_new_task(size_t waits) noexcept
     void stf_follow(stf_task* task, stf_chain* chain, int64_t number) noexcept
     bint stf_has_room(stf_pool* pool) noexcept
     bint stf_put(stf_pool* pool, stf_chain* chain, int64_t number, stf_task* task) noexcept

@@ -107,9 +107,9 @@ class Pool:
     def task_for(self, call, waits):
         """Return a task that runs a call's code, and may wait for so many numbers; NULL if there is no memory."""
         code = call.compiled
-        task = stf_new_task(code.count, waits)
+        task = stf_new_task(waits)
         if task != cython.NULL:
-            memcpy(task.slots, code.slots, code.count * cython.sizeof(cython.longlong))
+            task.slots = code.slots  # which go with the call
             task.body = cython.cast("stf_compiled", cython.cast("uintptr_t", code.function))
             task.fate = call.begins()
             task.object = cython.cast(cython.p_void, call)
