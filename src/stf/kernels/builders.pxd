@@ -1,5 +1,6 @@
 cimport cython
 from stf._engine.access cimport READ, WRITE, Access
+from stf._engine.engine cimport Engine
 from stf._engine.task cimport NEW
 from stf.kernels.plans cimport LaunchPlan, planned_for, submit_planned
 from stf.tasks.repeats cimport KnownCall, RepeatFinder

@@ -86,19 +86,20 @@ class KernelBuilder:
 
     def submit(self, body):
         """Submit the task at its place."""
-        scope = self.task.context.engine.scope
-        if scope.submitted is not None:
-            scope.submitted.append(body)
-        if self.task.engine.watches:
+        engine = cython.cast("Engine", self.task.engine)
+        if engine.scope.submitted is not None:
+            engine.scope.submitted.append(body)
+        if engine.watches:
             self.offer(body)
         if self.task.where < 0:
             if can_be_held(self.task):
-                enqueues: cython.bint = self.task.engine.place(1).enqueues
+                enqueues: cython.bint = engine.place(1).enqueues
                 found = planned_for(self.task, body, self.over, self.arguments, self.extra, enqueues)
                 if found is not None:  # else it is compiled first, for a place that is chosen now
                     return hold(self.task, HeldKernel(found[0], self.arguments, found[1]))
             settle(self.task)
-        if self.task.engine.place(self.task.where).kind == REMOTE_GPU:
+        place = engine.place(self.task.where)
+        if place.is_remote and place.kind == REMOTE_GPU:
             return self.submit_there(body)
         finder = cython.cast(ContextCore, self.task.context).finder
         if finder is not None and self.is_taken(finder, body):

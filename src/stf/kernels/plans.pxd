@@ -1,5 +1,6 @@
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from stf._engine.access cimport Access, Data
+from stf._engine.engine cimport Engine
 from stf._port.replicas cimport Layout
 from stf.kernels.arguments cimport Kernel
 from stf.kernels.launching cimport Config, launch_alone
@@ -20,7 +21,9 @@ cdef class CpuBody:
     cdef tuple widths
     cdef readonly tuple numbers
     cdef bint has_params
-    cdef tuple ready  # the last port, and the body for it
+    cdef object port  # the last one,
+    cdef object ready  # and the body for it,
+    cdef bint has_template  # which may have one
     cpdef LaunchPlan planned(self, LaunchPlan plan, tuple arguments)
     cdef int submit(self, Task task, tuple numbers) except -1
 

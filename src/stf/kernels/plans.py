@@ -104,7 +104,8 @@ class CpuBody:
         self.widths = widths
         self.numbers = (*signature.extra, *map(jitted, signature.captured.values))
         self.has_params = any([isinstance(value, PARAM) for value in self.numbers])  # else no call like it has any
-        self.ready = (None, None)
+        self.port = self.ready = None
+        self.has_template = False
 
     def planned(self, plan, arguments):
         """Return the plan, which says all."""
@@ -116,12 +117,13 @@ class CpuBody:
             for value in numbers:
                 if isinstance(value, PARAM):
                     value.must_be_recorded()
-        ready, port = self.ready, task.engine.root
-        if ready[0] is not port:
-            self.ready = ready = (port, self.run.at(port))
+        port = cython.cast("Engine", task.engine).root
+        if self.port is not port:
+            self.port, self.ready = port, self.run.at(port)
+            self.has_template = hasattr(self.ready, "template")
         if self.widths:
             numbers = (*numbers[: self.extras], *self.widths, *numbers[self.extras :])
-        submit_own(task, ready[1], numbers, "numpy", getattr(ready[1], "template", None))
+        submit_own(task, self.ready, numbers, "numpy", self.ready.template if self.has_template else None)
         return 0
 
 
@@ -181,12 +183,20 @@ class LaunchPlan:
 
     def numbers(self, body, extra):
         """Return what the kernel gets now; None if the plan does not hold any more."""
-        for around, name, value in self.watched:
-            if (around.cell_contents if name is None else around.get(name, MISSING)) is not value:
+        for item in self.watched:
+            one: tuple = item
+            if one[1] is None:
+                now = one[0].cell_contents
+            else:
+                variables: dict = one[0]
+                now = variables.get(one[1], MISSING)
+            if now is not one[2]:
                 return None
+        closure = body.__closure__
+        if closure is None and not self.names:
+            return extra
         found = list(extra)
         at: cython.Py_ssize_t = self.extras
-        closure = body.__closure__
         if closure is not None:
             for cell in closure:
                 value = cell.cell_contents
@@ -259,7 +269,8 @@ def is_wide(value):
 
 def submit_planned(task, body, construct, items, extra):
     """Submit a task by a plan; whether there was one."""
-    found = planned_for(task, body, construct, items, extra, task.engine.place(task.where).enqueues)
+    enqueues: cython.bint = cython.cast("Engine", task.engine).place(task.where).enqueues
+    found = planned_for(task, body, construct, items, extra, enqueues)
     if found is None:
         return False
     cython.cast(LaunchPlan, found[0]).run(task, items, found[1])

@@ -115,13 +115,14 @@ def view_at(task, replica, writeable, lib):
         view = replica.views.get("cupy" if lib is None else lib)
         if view is not None:
             return view
-    if lib is not None and lib == "jax" and replica.layout.interface is None:
+    is_numpy: cython.bint = lib == "numpy"
+    if not is_numpy and lib == "jax" and replica.layout.interface is None:
         return jax_copy_of(task, replica)
     if task.remote and replica.place != engine.place(task.where).memory and engine.place(1).enqueues:
         return remote_view(task, replica, writeable, lib)
     if on_device:
         return adapters.device_view(replica, lib, engine.place(replica.place).ordinal)
-    if replica.views is not None and (lib == "numpy" or (lib is None and task.context is not None)):
+    if replica.views is not None and (is_numpy or (lib is None and task.context is not None)):
         view = replica.write_array if writeable else replica.read_array
         if view is not None:
             return view
