@@ -335,3 +335,43 @@ def test_a_short_loop_that_took_long_before_is_soon_one_piece(
         ctx.parallel_for(x.shape, x.rw(), args=(1,))(turn)
     ctx.synchronize()
     assert 1 <= len(counts) < 50
+
+
+def describe(i, x, out):
+    rest = x[1:]
+    out[i, 0], out[i, 1], out[i, 2] = x.size, x.itemsize, rest.size
+    for axis in range(x.ndim):
+        out[i, 3 + axis], out[i, 6 + axis] = x.shape[axis], x.strides[axis]
+    out[i, 9] = 0
+    for value in rest.flat:
+        out[i, 9] = 2 * out[i, 9] % 1000003 + value
+
+
+GRID = np.arange(24.0).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        GRID,
+        GRID.astype(np.int16),
+        GRID.T,
+        GRID[:, ::-1, 1:3],
+        GRID.reshape(1, 24),
+        GRID.ravel()[::5],
+        np.asfortranarray(GRID[0].astype(np.float32)),
+    ],
+    ids=lambda array: f"{array.dtype} {array.shape} {array.strides}",
+)
+def test_a_compiled_call_gets_arrays_as_numba_gives_them(ctx: stf.Context, array: np.ndarray) -> None:
+    results = []
+    for count in (1, WARM, WARM):
+        result = np.zeros((1, 10))
+        data, out = ctx.logical_data(array), ctx.logical_data(result)
+        for _ in range(count):
+            ctx.parallel_for((1,), data.read(), out.rw())(describe)
+        ctx.synchronize()
+        results.append(result)
+    np.testing.assert_array_equal(results[2], results[0])
+    assert results[0][0, 0] == array.size
+    assert tuple(results[0][0, 6 : 6 + array.ndim]) == array.strides
