@@ -162,8 +162,9 @@ class LoopTask:
 
         pieces = self.pieces(self.port.max_workers())
         self.run(call, pieces)
-        seems_ns = self.size * self.loop.cost_ns
-        self.is_in_doubt = len(pieces) > 1 and seems_ns < min(self.whole_ns, len(pieces) * PIECE_CALL_NS)
+        if self.bounds is not None and len(pieces) > 1:
+            seems_ns = self.size * self.loop.cost_ns
+            self.is_in_doubt = seems_ns < min(self.whole_ns, len(pieces) * PIECE_CALL_NS)
 
     def native(self, values: tuple[Any, ...], workers: int) -> NativeBody:
         """Return the steps of a loop that do what a call with these arguments does, on up to so many workers."""
