@@ -21,9 +21,7 @@ cdef class CpuBody:
     cdef tuple widths
     cdef readonly tuple numbers
     cdef bint has_params
-    cdef object port  # the last one,
-    cdef object ready  # and the body for it,
-    cdef bint has_template  # which may have one
+    cdef tuple ready  # the last port, the body for it, and whether that may have a template
     cpdef LaunchPlan planned(self, LaunchPlan plan, tuple arguments)
     cdef int submit(self, Task task, tuple numbers) except -1
 

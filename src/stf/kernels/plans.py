@@ -104,8 +104,7 @@ class CpuBody:
         self.widths = widths
         self.numbers = (*signature.extra, *map(jitted, signature.captured.values))
         self.has_params = any([isinstance(value, PARAM) for value in self.numbers])  # else no call like it has any
-        self.port = self.ready = None
-        self.has_template = False
+        self.ready = (None, None, False)
 
     def planned(self, plan, arguments):
         """Return the plan, which says all."""
@@ -118,12 +117,13 @@ class CpuBody:
                 if isinstance(value, PARAM):
                     value.must_be_recorded()
         port = cython.cast("Engine", task.engine).root
-        if self.port is not port:
-            self.port, self.ready = port, self.run.at(port)
-            self.has_template = hasattr(self.ready, "template")
+        ready: tuple = self.ready  # which another thread may change
+        if ready[0] is not port:
+            run = self.run.at(port)
+            self.ready = ready = (port, run, hasattr(run, "template"))
         if self.widths:
             numbers = (*numbers[: self.extras], *self.widths, *numbers[self.extras :])
-        submit_own(task, self.ready, numbers, "numpy", self.ready.template if self.has_template else None)
+        submit_own(task, ready[1], numbers, "numpy", ready[1].template if ready[2] else None)
         return 0
 
 
