@@ -358,6 +358,8 @@ GRID = np.arange(24.0).reshape(2, 3, 4)
         GRID.T,
         GRID[:, ::-1, 1:3],
         GRID.reshape(1, 24),
+        GRID[0, 1:2, :3],
+        GRID[:, :0, 1:],
         GRID.ravel()[::5],
         np.asfortranarray(GRID[0].astype(np.float32)),
     ],
@@ -374,4 +376,50 @@ def test_a_compiled_call_gets_arrays_as_numba_gives_them(ctx: stf.Context, array
         results.append(result)
     np.testing.assert_array_equal(results[2], results[0])
     assert results[0][0, 0] == array.size
-    assert tuple(results[0][0, 6 : 6 + array.ndim]) == array.strides
+    assert tuple(results[0][0, 6 : 6 + array.ndim]) == array.strides or array.size == 0
+
+
+RATE = 3.0
+
+
+def test_loops_in_a_function_that_sees_variables_as_they_were(ctx: stf.Context) -> None:
+    """Its global variables are no plain dictionary then, and so are those of loops that are written in it."""
+
+    @stf.task
+    def add_in_loops(x: stf.ReadWrite) -> None:
+        rate, own = int(RATE), np.zeros(4)
+        with stf.context(devices="cpu") as inner:
+            data = inner.logical_data(own)
+            for _ in range(3):
+
+                @inner.parallel_for(data.shape, data.rw())
+                def add_rates(i, x):
+                    for _ in range(rate):
+                        x[i] += 2.0
+
+        x += own
+
+    x = ctx.logical_data(np.zeros(4))
+    add_in_loops(x)
+    assert ctx.wait(x).tolist() == [18.0] * 4
+
+
+def test_a_loop_whose_first_elements_take_least_stays_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def triangle(i, x):
+        for k in range(2 * i):
+            x[i] += 1e-9 * k
+
+    counts = []
+    run = loop_tasks.LoopTask.run
+
+    def counted_run(task, call, pieces):
+        counts.append(len(pieces))
+        run(task, call, pieces)
+
+    monkeypatch.setattr(loop_tasks.LoopTask, "run", counted_run)
+    with stf.context(devices="cpu", workers=16) as ctx:
+        x = ctx.logical_data_zeros(2000)
+        for _ in range(40):
+            ctx.parallel_for(x.shape, x.rw())(triangle)
+        ctx.synchronize()
+    assert len(counts) > 30

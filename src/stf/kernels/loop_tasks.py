@@ -38,6 +38,7 @@ Box = tuple[range, ...]
 
 PIECE_NS = 20_000  # what a piece takes at least: a worker that wakes up for it takes half of that
 PIECE_CALL_NS = 80_000  # what the call of a piece takes at most: where a core is slow, and others have the GIL
+MAX_DOUBTS = 3  # then it is long, though its first piece is not
 PIECES_EACH = 4  # pieces for each worker, so that none waits long for the last
 QUICK = 15  # calls of a short loop, of which the next is measured
 UNKNOWN_NS = 2.0  # what an element takes, before it was measured
@@ -95,8 +96,8 @@ class LoopTask:
         alone = len(self.boxes) == 1 and explanation is None
         self.bounds: Any = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
         self.runs = 0  # of that, which were measured
-        self.whole_ns = math.inf  # what the last of them took
-        self.is_in_doubt = False  # its pieces may have seemed long for their calls: it is measured as one
+        self.is_in_doubt = False  # its pieces may have seemed long for their calls: it is measured as one,
+        self.doubts = 0  # and was so often, one after the other, for nothing
         self.left = 0  # calls of that with no look at the clock, which takes as long as a short loop
         self.template: Any = None  # of the calls that are one piece, once there were some
         self.neutrals: list[Any] | None = None  # of scalars that one piece reduces into, when that is known
@@ -147,9 +148,10 @@ class LoopTask:
         if self.bounds is not None and (self.is_in_doubt or 0.0 < self.size * self.loop.cost_ns < 2 * PIECE_NS):
             start = perf_counter_ns()
             self.loop.call(*self.bounds, *values, *self.parameters)
-            self.whole_ns = perf_counter_ns() - start
-            self.is_in_doubt = False
-            self.loop.took(self.whole_ns / self.size)
+            took_ns = perf_counter_ns() - start
+            if self.is_in_doubt:
+                self.is_in_doubt, self.doubts = False, 0 if took_ns < 2 * PIECE_NS else self.doubts + 1
+            self.loop.took(took_ns / self.size)
             self.left = QUICK if self.size * self.loop.cost_ns < PIECE_NS and not self.views else 0
             if self.left and self.template is None and self.runs:
                 self.template = self.template_of(values)
@@ -163,8 +165,10 @@ class LoopTask:
         pieces = self.pieces(self.port.max_workers())
         self.run(call, pieces)
         if self.bounds is not None and len(pieces) > 1:
-            seems_ns = self.size * self.loop.cost_ns
-            self.is_in_doubt = seems_ns < min(self.whole_ns, len(pieces) * PIECE_CALL_NS)
+            piece_ns = self.size * self.loop.cost_ns / len(pieces)
+            if piece_ns > 4 * PIECE_CALL_NS:
+                self.doubts = 0
+            self.is_in_doubt = piece_ns < PIECE_CALL_NS and self.doubts < MAX_DOUBTS
 
     def native(self, values: tuple[Any, ...], workers: int) -> NativeBody:
         """Return the steps of a loop that do what a call with these arguments does, on up to so many workers."""
@@ -195,7 +199,6 @@ class LoopTask:
 
     def learn(self, took_ns: float) -> None:
         """Note how long all elements took: the least of several calls without the GIL, so it may rise at once."""
-        self.whole_ns = took_ns
         if self.size:
             self.loop.cost_ns = took_ns / self.size
 

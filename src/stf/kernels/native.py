@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -73,7 +74,11 @@ def native_call(loop: Any, arguments: tuple[Any, ...], positions: Sequence[int])
     NotNativeError
         It takes what cannot be in a table.
     """
-    key = loop, tuple(map(kind_of, arguments))
+    key = (
+        loop,
+        tuple(map(kind_of, arguments)),
+        tuple([i for i, value in enumerate(arguments) if has_own_strides(value)]),
+    )
     entry = entries.get(key)
     if entry is None:
         entry = entries[key] = entry_of(loop, arguments)
@@ -132,7 +137,7 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
         is_array = isinstance(kind, types.Array)
         word_of.append(packing(kind, value.__class__) if is_number else None)
         words_of.append(None if is_number or is_array else words_for(kind))
-        forms.append(ArrayForm(kind.ndim, value.itemsize, kind.layout != "C") if is_array else None)
+        forms.append(form_of(kind, value) if is_array else None)
     counts = [1 if make is None else len(make(value)) for make, value in zip(words_of, arguments, strict=True)]
     passed = tuple(form or count for form, count in zip(forms, counts, strict=True))
     key = str(function), passed
@@ -140,6 +145,18 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
         if key not in thunks:
             thunks[key] = thunk_for(function, passed)
     return Entry(thunks[key], target, made, word_of, words_of, forms, {})
+
+
+def form_of(kind: Any, value: Any) -> ArrayForm:
+    """Return how an array of a type of Numba's is passed."""
+    return ArrayForm(kind.ndim, value.itemsize, kind.layout != "C" or has_own_strides(value))
+
+
+def has_own_strides(value: Any) -> bool:
+    """Return whether an array without gaps has strides that its extents do not say, as of an axis with one element."""
+    if not isinstance(value, np.ndarray) or min(value.shape, default=2) > 1:
+        return False
+    return value.strides != (*(value.itemsize * math.prod(value.shape[axis + 1 :]) for axis in range(value.ndim)),)
 
 
 def thunk_for(function: Any, passed: Sequence[ArrayForm | int]) -> int:

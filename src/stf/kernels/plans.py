@@ -187,9 +187,10 @@ class LaunchPlan:
             one: tuple = item
             if one[1] is None:
                 now = one[0].cell_contents
-            else:
-                variables: dict = one[0]
-                now = variables.get(one[1], MISSING)
+            elif type(one[0]) is dict:
+                now = cython.cast(dict, one[0]).get(one[1], MISSING)
+            else:  # variables as a task's body sees them
+                now = one[0].get(one[1], MISSING)
             if now is not one[2]:
                 return None
         closure = body.__closure__
