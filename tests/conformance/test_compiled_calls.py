@@ -277,16 +277,21 @@ def test_a_worker_that_is_called_for_python_leaves_its_tasks_to_another() -> Non
         assert not chain[-1].done()
 
 
+def poll_beside_a_longer_one(ctx: stf.Context, x: stf.LogicalData, y: stf.LogicalData) -> None:
+    """Ask for a task until it is done, while one runs that nobody expected to be long."""
+    longer = ctx.parallel_for((1,), x.rw(), args=(1_000_000_000,))(spin)
+    shorter = ctx.parallel_for((1,), y.rw(), args=(1,))(spin)
+    while not shorter.done():
+        time.sleep(0.001)
+    assert not longer.done()
+
+
 @needs_compiled
 def test_a_program_that_asks_for_a_task_need_not_wait_for_a_longer_one() -> None:
     with stf.context(devices="cpu", workers=2) as ctx:
         x, y = ctx.logical_data_zeros(1), ctx.logical_data_zeros(1)
         warm(ctx, x, spin, 1)
-        longer = ctx.parallel_for((1,), x.rw(), args=(1_000_000_000,))(spin)  # which nobody expects
-        shorter = ctx.parallel_for((1,), y.rw(), args=(1,))(spin)
-        while not shorter.done():
-            time.sleep(0.001)
-        assert not longer.done()
+        poll_beside_a_longer_one(ctx, x, y)
 
 
 @needs_compiled
@@ -297,11 +302,7 @@ def test_who_asks_for_a_task_gets_a_worker_that_no_task_needed_before() -> None:
             before = ctx.parallel_for((1,), x.rw(), args=(1,))(spin)
             while not before.done():  # so one worker has done it all
                 pass
-        longer = ctx.parallel_for((1,), x.rw(), args=(1_000_000_000,))(spin)
-        shorter = ctx.parallel_for((1,), y.rw(), args=(1,))(spin)
-        while not shorter.done():
-            time.sleep(0.001)
-        assert not longer.done()
+        poll_beside_a_longer_one(ctx, x, y)
 
 
 def test_a_short_loop_that_took_long_before_is_soon_one_piece(

@@ -177,8 +177,8 @@ static int64_t stf_lead(stf_loop *loop, const int64_t *words, int64_t rounds, co
     return failed;
 }
 
-/* The slots of a call that launches: which step failed, which it says there, the loop, how long a round takes that is
-   as known, what is the result of one that is not run, and the words of the launch. */
+/* The slots of a call that launches. It writes the first: which step failed. The others are the loop, how long a round
+   takes that is as known, what is the result of one that is not run, and the words of the launch. */
 enum { LOOP_RESULT, LOOP_ITSELF, LOOP_LEAST_NS, LOOP_MOST_NS, LOOP_NOT_RUN, LOOP_FIRST_WORD };
 enum { LOOP_MOST_OFF = 4 };
 

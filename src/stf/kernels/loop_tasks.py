@@ -38,7 +38,7 @@ Box = tuple[range, ...]
 
 PIECE_NS = 20_000  # what a piece takes at least: a worker that wakes up for it takes half of that
 PIECE_CALL_NS = 80_000  # what the call of a piece takes at most: where a core is slow, and others have the GIL
-MAX_DOUBTS = 3  # then it is long, though its first piece is not
+MAX_DOUBTS = 3  # runs as one piece that took long, after which its pieces are believed
 PIECES_EACH = 4  # pieces for each worker, so that none waits long for the last
 QUICK = 15  # calls of a short loop, of which the next is measured
 UNKNOWN_NS = 2.0  # what an element takes, before it was measured
@@ -96,8 +96,8 @@ class LoopTask:
         alone = len(self.boxes) == 1 and explanation is None
         self.bounds: Any = tuple(bounds(self.boxes[0])) if alone else None  # of what may be one piece, which is quick
         self.runs = 0  # of that, which were measured
-        self.is_in_doubt = False  # its pieces may have seemed long for their calls: it is measured as one,
-        self.doubts = 0  # and was so often, one after the other, for nothing
+        self.is_in_doubt = False  # calls may be most of what its pieces took: the next run is one piece
+        self.doubts = 0  # such runs that took long all the same, one after the other
         self.left = 0  # calls of that with no look at the clock, which takes as long as a short loop
         self.template: Any = None  # of the calls that are one piece, once there were some
         self.neutrals: list[Any] | None = None  # of scalars that one piece reduces into, when that is known

@@ -6,8 +6,8 @@ slots and calls the loop, whose address is in the first slot. So it depends on t
 thunks serve all loops. It is made of LLVM's instructions in milliseconds. Numba's own way, a ``cfunc`` around the loop,
 takes 0.1 to 1 s for each loop, and might compile the loop to other code than the one that is played.
 
-Of an array the slots have the address, the extents, and the strides unless it is contiguous in C's order. The thunk
-knows the rest: slots are memory that goes from core to core.
+Of an array the slots have the address, the extents, and the strides where the extents do not say them. The thunk knows
+the rest: slots are memory that goes from core to core.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
         is_array = isinstance(kind, types.Array)
         word_of.append(packing(kind, value.__class__) if is_number else None)
         words_of.append(None if is_number or is_array else words_for(kind))
-        forms.append(form_of(kind, value) if is_array else None)
+        forms.append(ArrayForm(kind.ndim, value.itemsize, has_own_strides(value)) if is_array else None)
     counts = [1 if make is None else len(make(value)) for make, value in zip(words_of, arguments, strict=True)]
     passed = tuple(form or count for form, count in zip(forms, counts, strict=True))
     key = str(function), passed
@@ -147,15 +147,15 @@ def entry_of(loop: Any, arguments: tuple[Any, ...]) -> Entry:
     return Entry(thunks[key], target, made, word_of, words_of, forms, {})
 
 
-def form_of(kind: Any, value: Any) -> ArrayForm:
-    """Return how an array of a type of Numba's is passed."""
-    return ArrayForm(kind.ndim, value.itemsize, kind.layout != "C" or has_own_strides(value))
-
-
 def has_own_strides(value: Any) -> bool:
-    """Return whether an array without gaps has strides that its extents do not say, as of an axis with one element."""
-    if not isinstance(value, np.ndarray) or min(value.shape, default=2) > 1:
+    """Return whether it is an array whose strides its extents do not say.
+
+    Without gaps and in C's order it may still be: the stride of an axis with one element is any number.
+    """
+    if not isinstance(value, np.ndarray):
         return False
+    if not value.flags.c_contiguous or min(value.shape, default=2) > 1:
+        return not value.flags.c_contiguous
     return value.strides != (*(value.itemsize * math.prod(value.shape[axis + 1 :]) for axis in range(value.ndim)),)
 
 

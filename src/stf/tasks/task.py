@@ -720,8 +720,8 @@ def body_of(given):
 
 def keep_body(task: Task, fn):
     """Let a handle know its body, but for one that refers to itself by name: nobody would free the two."""
-    code = getattr(fn, "__code__", None) if getattr(fn, "__closure__", None) is not None else None
-    if code is None or not code.co_freevars or code.co_name not in code.co_freevars:
+    code = None if getattr(fn, "__closure__", None) is None else getattr(fn, "__code__", None)
+    if code is None or code.co_name not in code.co_freevars:
         task.body = fn
     return 0
 
