@@ -32,6 +32,24 @@ def test_streams_outlive_contexts_and_are_the_same(run):
     run(body, FAKECUDA_DEVICES="2")
 
 
+def test_a_child_of_a_fork_destroys_no_stream(run):
+    def body():
+        import gc
+        import os
+
+        pool = stf.exec_place.device(0).stream_pool(2)
+        before = fakecuda.calls("cuStreamDestroy")
+        child = os.fork()
+        if child == 0:
+            del pool
+            gc.collect()
+            os._exit(fakecuda.calls("cuStreamDestroy") - before)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        pool[0].sync()
+
+    run(body)
+
+
 def test_streams_of_other_places(run):
     def body():
         from cuda.bindings import driver

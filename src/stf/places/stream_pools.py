@@ -7,6 +7,7 @@ current device, for callbacks. A with-block on the host has one alone, since its
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import threading
@@ -153,12 +154,19 @@ def must_have_streams(place: Any) -> None:
 
 
 def forget() -> None:
-    """Let the streams go: in the child of a fork the parent's are not to be used, and tests leave nothing behind."""
-    global _lock
-    _lock = threading.Lock()
+    """Let the streams go: tests leave nothing behind."""
     _pools.clear()
     _idle.clear()
 
 
+def forked() -> None:
+    """In the child of a fork, use none of the parent's streams and destroy none: CUDA may crash there."""
+    global _lock
+    _lock = threading.Lock()
+    for streams in (*(pool.streams for pool in _pools.values()), *_idle.values()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(streams))
+    forget()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget)
+    os.register_at_fork(after_in_child=forked)
