@@ -326,3 +326,21 @@ def test_data_in_globals_may_be_mentioned_if_the_task_has_them(ctx, vec, monkeyp
     assert x.numpy()[0] == 7
     with pytest.raises(stf.AccessError, match="uses logical data 'GLOBAL' without an access; pass it"):
         ctx.task(vec(0).rw())(lambda a: GLOBAL)  # noqa: F821
+
+
+def test_data_in_globals_are_refused_in_a_function_of_a_body(monkeypatch):
+    monkeypatch.setitem(globals(), "STEP", 2.0)
+    told, around = [], globals()
+
+    def body(x):
+        x += STEP  # noqa: F821
+        with stf.context(devices="cpu") as inner:
+            y = inner.logical_data(np.zeros(1))
+            monkeypatch.setitem(around, "GLOBAL", inner.logical_data(np.zeros(1)))
+            with pytest.raises(stf.AccessError) as error:
+                inner.task(y.rw())(lambda y: np.add(y, GLOBAL.shape[0], out=y))  # noqa: F821
+        told.append(str(error.value))
+
+    with stf.context(devices="cpu") as ctx:
+        ctx.task(ctx.logical_data(np.zeros(1)).rw())(body)
+    assert len(told) == 1 and "uses logical data 'GLOBAL' without an access; pass it" in told[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
@@ -383,6 +384,10 @@ def test_a_compiled_call_gets_arrays_as_numba_gives_them(ctx: stf.Context, array
 RATE = 3.0
 
 
+def number_of_roots():
+    return 4.0
+
+
 def test_loops_in_a_function_that_sees_variables_as_they_were(ctx: stf.Context) -> None:
     """Its global variables are no plain dictionary then, and so are those of loops that are written in it."""
 
@@ -396,7 +401,7 @@ def test_loops_in_a_function_that_sees_variables_as_they_were(ctx: stf.Context) 
                 @inner.parallel_for(data.shape, data.rw())
                 def add_rates(i, x):
                     for _ in range(rate):
-                        x[i] += 2.0
+                        x[i] += math.sqrt(number_of_roots())
 
         x += own
 

@@ -149,12 +149,27 @@ def shared_cells(fn):
 
 
 class Variables(dict):
-    """Globals of a function, some of which are what they were; the others are looked up `around`."""
+    """Globals of a function, some of which are what they were; the others are looked up `around`.
+
+    `items` has those that were taken. Who asks for a name, or copies all, as kernels do, meets the others too.
+    """
 
     __slots__ = ("around",)
 
     def __missing__(self, name):
         return self.around[name]
+
+    def __contains__(self, name):
+        return dict.__contains__(self, name) or name in self.around
+
+    def __iter__(self):
+        return iter(self.keys())
+
+    def keys(self):
+        return {**self.around, **dict(dict.items(self))}.keys()
+
+    def get(self, name, default=None):
+        return dict.get(self, name, self.around.get(name, default))
 
 
 def with_globals(fn):

@@ -83,16 +83,8 @@ def content_of(cell: types.CellType) -> Any:
 
 
 def getter(names: Any, name: str) -> Callable[[], Any]:
-    """Return what returns a variable; globals of tasks look some of theirs up elsewhere, which `get` does not."""
-    return functools.partial(names.get if type(names) is dict else functools.partial(look_up, names), name, ABSENT)
-
-
-def look_up(names: Any, name: str, default: Any) -> Any:
-    """Return a variable, as `get` does."""
-    try:
-        return names[name]
-    except KeyError:
-        return default
+    """Return what returns a variable."""
+    return functools.partial(names.get, name, ABSENT)
 
 
 def count_of_attributes(kind: type) -> int:
