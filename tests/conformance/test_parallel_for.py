@@ -384,7 +384,7 @@ def test_a_small_loop_is_one_call_once_it_was_measured(monkeypatch):
             for _ in range(50):  # a loaded machine may take the first times for long ones
                 ctx.parallel_for(data.shape, data.rw())(lambda i, x: add_value(x, i, 1.0))
                 ctx.synchronize()
-        assert cut_up.count(64) < 50 and cut_up.count(4_000_000) == 50
+        assert cut_up.count(64) < 50 and cut_up.count(4_000_000) >= 40  # short pieces are doubted a few times
         assert (x.numpy() == 50).all() and (y.numpy() == 50).all()
 
 
