@@ -525,6 +525,10 @@ class RepeatFinder:
         self.periods[free] = period
         self.exact_runs[free] = self.exacts[here] == self.exacts[before]
         self.relative_runs[free] = self.relatives[here] == self.relatives[before]
+        if self.count - period - 1 > self.floor:  # of two tokens that share a place of a table, one proposes nothing
+            here, before = (here - 1) & (RING - 1), (before - 1) & (RING - 1)
+            self.exact_runs[free] += self.exact_runs[free] and self.exacts[here] == self.exacts[before]
+            self.relative_runs[free] += self.relative_runs[free] and self.relatives[here] == self.relatives[before]
         return 0
 
     def found(self, period):
