@@ -394,6 +394,20 @@ def test_threads_share_a_window(several, window):
     assert [x.numpy().tolist() for x in data] == [[50.0] * 4] * 4
 
 
+def test_a_task_that_is_done_is_not_overtaken(several):
+    """Another thread has submitted it, and has not counted it yet."""
+    ctx = several(placement=planned())
+    x = ctx.logical_data(np.zeros(4))
+    init(x, 1.0)
+    window = ctx.engine.window
+    held = window.held[0]
+    modes = modes_of(held.task)
+    assert window.is_overtaken(modes)
+    ctx.synchronize()
+    window.left[0] = held
+    assert not window.is_overtaken(modes)
+
+
 @pytest.mark.not_captured("the body copies to the host")
 def test_a_body_that_submits_comes_after_what_is_held(several):
     ctx = several(placement=planned())

@@ -291,7 +291,7 @@ class Window:
 def modes_of(task: Any) -> dict[int, int]:
     """Return how a task uses data, by the identity of what these are tiles or parts of."""
     found: dict[int, int] = {}
-    for access in task.accesses:
+    for access in task.accesses or ():  # a task that is done has none left
         core = whole_of(access.core)
         while core.parent is not None:
             core = core.parent
